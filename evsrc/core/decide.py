@@ -1,0 +1,461 @@
+"""Deciding about calls: state and what the shell saw go in; events to append, or one action, come out.
+
+Rule: synchronous, total, and the only place where a call's fate is decided. The shell performs the
+action, appends the events, and asks again; it holds no `if` about the business.
+Does not know: tools, tasks, clocks, logs. What of them matters enters as `Situation`.
+Must change together: core/settle.py (may a call be sent again), core/state.py (what events mean).
+
+The loop of one call, until `Finish`:
+
+    next_action ── RecordIntent ─▶ prepare, append the intent, send, then `after_send` ─▶ events
+               ├── Append ───────▶ append the events, ask again
+               ├── Look ─────────▶ probe, hand the verdict back in the next Situation
+               ├── Wait ─────────▶ sleep, or until the call changes
+               ├── Park ─────────▶ wait for a human
+               └── Finish ───────▶ the outcome is in the state
+"""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from evsrc.core import keys
+from evsrc.core.events import (
+    CallAccepted,
+    CallNotSent,
+    CallRejected,
+    ErrorData,
+    Event,
+    EvidenceAdded,
+    IntentReconciled,
+    OutcomeUnknown,
+    QuestionAnswered,
+    QuestionAsked,
+    ResultRecorded,
+)
+from evsrc.core.settle import LATE_S_UNDECLARED, Allowed, Look, horizon_s, may_resend
+from evsrc.core.state import Attempt, CallState
+from evsrc.core.verdicts import Capabilities, Conflict, Effect, Happened, InProgress
+from evsrc.errors import DivergenceError, KeyReuseError
+
+LOOKS_MAX = 8
+"""Looks at the tool before a human is asked, beyond the horizon: doubling pauses make it half a minute."""
+
+LOOK_PAUSE_S = 0.1
+"""First pause between two looks; doubles up to LOOK_PAUSE_S_MAX."""
+
+LOOK_PAUSE_S_MAX = 10.0
+"""Longest pause between two looks: a tool that is down is not to be hammered, nor forgotten."""
+
+RETRY_PAUSE_S = 0.05
+"""First pause before a request that was not sent is tried again; doubles per attempt."""
+
+RETRY_PAUSE_S_MAX = 30.0
+"""Longest pause before a request that was not sent is tried again."""
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shell knows and the log does not. Times of waiting are on the owner's monotonic clock."""
+
+    now_ns: int
+    in_flight: bool = False
+    """Is an attempt's task or thread alive in this process?"""
+    waited_s: float = 0.0
+    """Seconds since the latest moment a request can have left, as this owner counts them."""
+    looks: int = 0
+    look: Look | None = None
+    """The newest look, or None before the first one."""
+    target_busy: bool = False
+    """Is an earlier intent on the same target unsettled?"""
+    not_after_ns: int | None = None
+    stale: Literal["ask", "fail"] = "fail"
+    stopping: bool = False
+    """The run's code was cancelled: settle what is out, send nothing new."""
+
+
+class RecordIntent(msgspec.Struct, frozen=True):
+    """Prepare, record an intent with this number, send. `rule` says why that is allowed."""
+
+    attempt: int
+    rule: str = ""
+    stale: bool = False
+    """The call is too old: record the intent as not sent instead of sending it."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Append these events as one record, essential, then ask again."""
+
+    events: tuple[Event, ...]
+
+
+class LookAtTool(msgspec.Struct, frozen=True):
+    """Probe the given attempt after a pause."""
+
+    attempt: int
+    pause_s: float = 0.0
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Ask again after `seconds` (None: when the call changes)."""
+
+    seconds: float | None
+    why: str
+
+
+class Park(msgspec.Struct, frozen=True):
+    """A human is asked; nothing to do until the answer."""
+
+    question: str
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The call's outcome is in the state, or the call was given up unsent."""
+
+
+Action: TypeAlias = RecordIntent | Append | LookAtTool | Wait | Park | Finish
+
+
+# ---- may this call be asked for? ---------------------------------------------------------------
+
+
+def check_identity(
+    call: CallState | None, asked_digest: str, own_key: str, differing: Sequence[str]
+) -> bool:
+    """True if the call is recorded and asked for again, False if it is new; refuses anything else.
+
+    Raises:
+        KeyReuseError: a caller's own key stands for other arguments.
+        DivergenceError: the same identity was recorded with other arguments and may have acted.
+    """
+    if call is None:
+        return False
+    if call.intent.asked_digest == asked_digest:
+        return True
+    if call.without_effect and call.attempts:
+        return False
+    fields = ", ".join(differing) or "arguments"
+    if own_key:
+        raise KeyReuseError(
+            f"key {own_key!r} of tool {call.intent.tool} was used for other arguments: {fields} "
+            f"differ (call {call.id}); nothing was sent. Use a key per action."
+        )
+    raise DivergenceError(
+        f"call {call.id} of tool {call.intent.tool} in scope {'/'.join(call.intent.scope) or '(run)'}"
+        f" was recorded with other arguments: {fields} differ; nothing was sent. Deploy the code that "
+        "recorded it, or give the new call a label of its own."
+    )
+
+
+# ---- the next step of one call -----------------------------------------------------------------
+
+
+def next_action(call: CallState | None, caps: Capabilities, at: Situation) -> Action:
+    """What is owed for this call now. None: it was never recorded."""
+    if call is None:
+        return _first(caps, at)
+    if call.outcome is not None and not call.unknown:
+        return Finish()
+    if call.question:
+        return Park(call.question)
+    if at.in_flight:
+        return Wait(None, "an attempt is still in flight")
+    crashed = [a for a in call.attempts if a.status == "open"]
+    if crashed:
+        return Append(
+            tuple(OutcomeUnknown(call.id, a.number, "crash", at_ns=at.now_ns) for a in crashed)
+        )
+    if call.open_attempts:
+        return _unknown(call, caps, at)
+    return _again(call, caps, at)
+
+
+def _first(caps: Capabilities, at: Situation) -> Action:
+    if at.stopping:
+        return Finish()
+    if at.target_busy:
+        return Wait(None, "an earlier act on the same target is unsettled")
+    stale = at.not_after_ns is not None and at.now_ns > at.not_after_ns
+    return RecordIntent(1, "first attempt", stale)
+
+
+def _again(call: CallState, caps: Capabilities, at: Situation) -> Action:
+    """Every attempt is closed without effect: send again, unless the budget or the run is at an end."""
+    last = call.attempts[-1]
+    if at.stopping:
+        return Finish()
+    if len(call.attempts) >= caps.attempts:
+        error = ErrorData("NotSent", f"not done after {len(call.attempts)} attempts")
+        return Append((CallNotSent(call.id, last.number, error, final=True),))
+    pause_s = 0.0
+    if last.retry_at_ns is not None:
+        pause_s = min((last.retry_at_ns - at.now_ns) / 1e9, RETRY_PAUSE_S_MAX)
+    if last.closed_by == "human:absent" and not call.resend_by:
+        # A person looked completely; a request still under way is not excluded by any look.
+        late_s = LATE_S_UNDECLARED if caps.late_s is None else caps.late_s
+        pause_s = max(pause_s, late_s - at.waited_s)
+    if pause_s > 0:
+        return Wait(pause_s, "before the next attempt")
+    if at.target_busy:
+        return Wait(None, "an earlier act on the same target is unsettled")
+    stale = at.not_after_ns is not None and at.now_ns > at.not_after_ns
+    return RecordIntent(last.number + 1, "every earlier attempt is closed without effect", stale)
+
+
+def _unknown(call: CallState, caps: Capabilities, at: Situation) -> Action:
+    """An attempt is out and unknown: look, wait, send again, or ask, by what the tool declares."""
+    attempt = call.open_attempts[-1]
+    look = at.look
+    if look is not None and isinstance(look.verdict, Happened):
+        return _happened(call, caps, look.verdict, at)
+    if at.looks == 0 and caps.can_probe and not call.resend_by:
+        return LookAtTool(attempt.number)
+    if call.outcome is not None:
+        return Finish()  # skipped: looked at once, so that the log may learn what happened
+    if look is not None and isinstance(look.verdict, Conflict):
+        return _ask(call, "conflict", f"the tool shows {look.verdict.found}", at)
+    if look is not None and isinstance(look.verdict, InProgress) and at.looks < LOOKS_MAX:
+        return LookAtTool(attempt.number, look.verdict.retry_after_s)
+    return _by_permission(call, caps, at, may_resend(call, caps, look, at.now_ns))
+
+
+def _by_permission(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed) -> Action:
+    attempt = call.open_attempts[-1]
+    if allowed.permission == "proven-absent":
+        return Append(tuple(_absent(call, a, allowed, at) for a in call.open_attempts))
+    asynchronous = any(a.status == "accepted" for a in call.open_attempts)
+    if allowed.permission == "resend" and not asynchronous:
+        return _resend(call, caps, at, allowed)
+    if allowed.permission == "look-again" and _patience(caps, at):
+        pause_s = min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
+        return LookAtTool(attempt.number, min(pause_s, allowed.wait_s) or pause_s)
+    missing = f"; undeclared: {', '.join(allowed.missing)}" if allowed.missing else ""
+    return _by_policy(call, caps, at, f"{allowed.rule}{missing}")
+
+
+def _patience(caps: Capabilities, at: Situation) -> bool:
+    horizon = horizon_s(caps)
+    if horizon is not None and at.waited_s < horizon:
+        return True
+    return at.looks < LOOKS_MAX
+
+
+def _resend(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed) -> Action:
+    if at.stopping:
+        return Finish()
+    if len(call.attempts) >= caps.attempts and not call.resend_by:
+        return _by_policy(call, caps, at, f"all {caps.attempts} attempts are used")
+    return RecordIntent(call.attempts[-1].number + 1, allowed.rule)
+
+
+def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> Action:
+    attempt = call.open_attempts[-1]
+    if caps.on_unknown == "skip":
+        return Append(
+            (
+                IntentReconciled(
+                    call.id, attempt.number, "skipped", "policy", why=why, at_ns=at.now_ns
+                ),
+            )
+        )
+    if caps.on_unknown == "resend" and len(call.attempts) < caps.attempts:
+        if at.stopping:
+            return Finish()  # the run's own code will ask for it again, and then it is sent
+        return RecordIntent(call.attempts[-1].number + 1, f"policy: resend ({why})")
+    return _ask(call, "unknown", why, at)
+
+
+def _ask(call: CallState, kind: Literal["unknown", "conflict"], why: str, at: Situation) -> Action:
+    attempt = call.open_attempts[-1]
+    question = QuestionAsked(
+        keys.question_id(call.id, kind, str(attempt.number)),
+        kind,
+        call.id,
+        f"Did attempt {attempt.number} of {call.intent.tool} happen? {why}.",
+        digest=call.intent.asked_digest,
+        attempt=attempt.number,
+        evidence="" if at.look is None else repr(at.look.verdict),
+        at_ns=at.now_ns,
+    )
+    return Append((question,))
+
+
+def _happened(
+    call: CallState, caps: Capabilities, verdict: Happened[object], at: Situation
+) -> Action:
+    if verdict.whose == "theirs" and caps.effect is not Effect.STATE:
+        return _ask(call, "conflict", "somebody else's object answers to our name", at)
+    value = verdict.value
+    if value is not None and not isinstance(value, bytes):
+        raise TypeError("the shell encodes the value of a verdict before it hands it in")
+    oldest = call.open_attempts[0]
+    return Append(
+        (
+            IntentReconciled(
+                call.id,
+                oldest.number,
+                "happened",
+                "probe",
+                value=value,
+                whose=verdict.whose,
+                gone=verdict.gone,
+                evidence=verdict.evidence,
+                at_ns=at.now_ns,
+            ),
+        )
+    )
+
+
+def _absent(call: CallState, attempt: Attempt, allowed: Allowed, at: Situation) -> Event:
+    return IntentReconciled(
+        call.id, attempt.number, "absent", "probe", evidence=allowed.rule, at_ns=at.now_ns
+    )
+
+
+# ---- what a send reported ----------------------------------------------------------------------
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """`send` returned. Without `value` the result cannot be recorded, `why` says so."""
+
+    value: bytes | None
+    why: str = ""
+    digest: str = ""
+    value_type: str = ""
+
+
+class NoByteLeft(msgspec.Struct, frozen=True):
+    """`send` said that nothing was sent, or was cancelled before it began."""
+
+    error: ErrorData
+    retry_after_s: float | None = None
+
+
+class RefusedByTool(msgspec.Struct, frozen=True):
+    """`send` said that the tool refused and nothing happened."""
+
+    error: ErrorData
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """Anything else. `cause`: cancelled, timeout, error, already-there."""
+
+    cause: str
+    error: ErrorData | None = None
+
+
+SendReport: TypeAlias = Answered | NoByteLeft | RefusedByTool | Doubt
+
+
+def after_send(
+    call: CallState, attempt: int, report: SendReport, caps: Capabilities, now_ns: int
+) -> tuple[Event, ...]:
+    """The events that one send's report makes true. A settled attempt only gains evidence."""
+    known = call.attempt(attempt)
+    if known is None or known.status in ("done", "closed"):
+        return (EvidenceAdded(call.id, attempt, "late answer", type(report).__name__),)
+    match report:
+        case Answered() if caps.asynchronous and report.value is not None:
+            # A receipt is not a result: done only when the tool's own look says so.
+            return (CallAccepted(call.id, attempt, report.value),)
+        case Answered(value, why, digest, value_type):
+            return (ResultRecorded(call.id, attempt, value, why, digest, value_type),)
+        case RefusedByTool(error):
+            return (CallRejected(call.id, attempt, error),)
+        case NoByteLeft(error, retry_after_s):
+            pause_s = retry_after_s
+            if pause_s is None:
+                pause_s = min(RETRY_PAUSE_S * 2.0 ** (attempt - 1), RETRY_PAUSE_S_MAX)
+            others_closed = all(a.status == "closed" for a in call.attempts if a.number != attempt)
+            final = len(call.attempts) >= caps.attempts and others_closed
+            retry_at_ns = None if final else now_ns + round(pause_s * 1e9)
+            return (CallNotSent(call.id, attempt, error, final, retry_at_ns),)
+        case Doubt(cause, error):
+            return (OutcomeUnknown(call.id, attempt, cause, error, now_ns),)
+
+
+# ---- a human's verdict -------------------------------------------------------------------------
+
+
+class HumanVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person says of a call. `value` is msgpack, set with happened only."""
+
+    answer: Literal["happened", "absent", "resend", "skip"]
+    by: str
+    reason: str = ""
+    value: bytes | None = None
+    message: str = ""
+    """Id of the inbox message, for deduplication."""
+
+
+def human_verdict(
+    call: CallState, question: str, verdict: HumanVerdict, now_ns: int
+) -> tuple[Event, ...]:
+    """The events of a person's verdict on every open attempt of a call; the question's answer first."""
+    answered = QuestionAnswered(
+        question,
+        verdict.by,
+        verdict.answer,
+        verdict.value,
+        verdict.reason,
+        verdict.message,
+        at_ns=now_ns,
+    )
+    by = f"human:{verdict.by}"
+    reconciled: list[Event] = []
+    for attempt in call.open_attempts:
+        match verdict.answer:
+            case "happened":
+                reconciled.append(
+                    IntentReconciled(
+                        call.id,
+                        attempt.number,
+                        "happened",
+                        by,
+                        value=verdict.value,
+                        evidence=verdict.reason,
+                        at_ns=now_ns,
+                    )
+                )
+                break  # one effect: the other attempts stay what they are
+            case "absent":
+                reconciled.append(
+                    IntentReconciled(
+                        call.id,
+                        attempt.number,
+                        "absent",
+                        by,
+                        evidence=verdict.reason,
+                        at_ns=now_ns,
+                    )
+                )
+            case "skip":
+                reconciled.append(
+                    IntentReconciled(
+                        call.id,
+                        attempt.number,
+                        "skipped",
+                        by,
+                        why=verdict.reason,
+                        at_ns=now_ns,
+                    )
+                )
+                break
+            case "resend":
+                break  # the attempts stay unknown; the answer itself allows the next one
+    return (answered, *reconciled)
+
+
+def explain(call: CallState, caps: Capabilities, look: Look | None, now_ns: int) -> str:
+    """Which rule decides about this call now, and which declaration is missing."""
+    if call.question:
+        allowed = may_resend(call, caps, look, now_ns)
+        missing = f" Undeclared: {', '.join(allowed.missing)}." if allowed.missing else ""
+        return f"A human is asked (question {call.question}): {allowed.rule}.{missing}"
+    if isinstance(call.outcome, msgspec.Struct):
+        return f"Settled: {type(call.outcome).__name__}."
+    if call.open_attempts:
+        allowed = may_resend(call, caps, look, now_ns)
+        missing = f" Undeclared: {', '.join(allowed.missing)}." if allowed.missing else ""
+        return f"Outcome unknown; {allowed.rule}.{missing}"
+    return "Every attempt is closed without effect; the next one is owed."

@@ -1,0 +1,483 @@
+"""The driver of one call: performs what core/decide.py says until the call is settled or parked.
+
+Rule: one driver per call, in the runtime's own task group, so that no cancellation of a caller can reach
+a recording. Cancelling the caller cancels the scope of the send, never the recording of what is known.
+Does not know: why an action is right; it holds no rule about outcomes.
+
+Moments, each emitted here and nowhere else: before_intent, after_intent, answered, after_result.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import msgspec
+
+from evsrc.core import decide, keys
+from evsrc.core.codec import round_trip
+from evsrc.core.events import (
+    CallNotSent,
+    ErrorData,
+    Event,
+    IntentRecorded,
+    OutcomeUnknown,
+    QuestionAsked,
+    Scope,
+)
+from evsrc.core.settle import Look
+from evsrc.core.state import CallState
+from evsrc.core.verdicts import AnyVerdict, Happened, Undetermined
+from evsrc.errors import (
+    AlreadyThere,
+    EvsrcError,
+    NotSent,
+    Rejected,
+    Throttled,
+    UnusableValue,
+)
+from evsrc.runtime.journal import Journal
+from evsrc.runtime.observer import Moment, MomentName
+from evsrc.runtime.services import Services
+from evsrc.tools.binding import Bound
+from evsrc.tools.bound import BoundTool
+from evsrc.tools.call import Call, Secrets
+
+SEND_BY_S = 60.0
+"""An intent older than this is not sent any more: a process that was stopped in between may have been
+replaced. Long enough for a slow disk, far shorter than any take-over."""
+
+PROBE_TIMEOUT_S = 30.0
+"""A look that takes longer is no answer; the next one may be."""
+
+
+class CallSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What identifies a call, with its arguments as bytes. All of it goes into the intent."""
+
+    call: str
+    key: str
+    scope: Scope
+    label: str
+    ordinal: int
+    own_key: str
+    asked: bytes
+    asked_digest: str
+    target: str
+
+
+class Driver:
+    """Settles one call. `bound` is None where only the log knows the arguments: then nothing is sent."""
+
+    def __init__(
+        self,
+        services: Services,
+        journal: Journal,
+        tool: BoundTool,
+        spec: CallSpec,
+        bound: Bound | None = None,
+        *,
+        not_after_ns: int | None = None,
+    ) -> None:
+        self.services = services
+        self.journal = journal
+        self.tool = tool
+        self.spec = spec
+        self.bound = bound
+        self.not_after_ns = not_after_ns
+        self.ended = anyio.Event()
+        self.parked = False
+        self.error: EvsrcError | None = None
+        """The log refused: the caller gets this, the call stays what the log says."""
+        self.state_changed = anyio.Event()
+        """Set and replaced whenever `parked` or `ended` changed."""
+        self._gave_up = False
+        self._closing = False
+        self._sending: anyio.CancelScope | None = None
+        self._looking: anyio.CancelScope | None = None
+        self._in_flight = False
+        self._doubt_began = services.clock.monotonic()
+        self._looks = 0
+        self._look: Look | None = None
+
+    # ---- for callers ----------------------------------------------------------------------------
+
+    def attach(self, bound: Bound, not_after_ns: int | None) -> None:
+        """User code asks for this call again: it may be sent again if that is what is owed."""
+        self.bound, self._gave_up, self.not_after_ns = bound, False, not_after_ns
+        self.journal.wake(self.spec.call)
+
+    def give_up(self) -> None:
+        """The caller left: stop the send, go on settling, send nothing new."""
+        self._gave_up = True
+        if self._sending is not None:
+            self._sending.cancel()
+        self.journal.wake(self.spec.call)
+
+    def close(self) -> None:
+        """The runtime closes: stop the send, record what is known, leave the rest to the next owner."""
+        self._closing = True
+        self.give_up()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    @property
+    def call(self) -> CallState | None:
+        """The call's state in the log."""
+        return self.journal.state.calls.get(self.spec.call)
+
+    # ---- the loop -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Drive the call to its end. Never raises an `EvsrcError`: it is handed to the caller."""
+        try:
+            while True:
+                action = decide.next_action(self.call, self.tool.capabilities, self._situation())
+                if isinstance(action, decide.Finish):
+                    break
+                if isinstance(action, decide.Append):
+                    await self._record(action.events)
+                    continue
+                if self._closing:
+                    break
+                with anyio.CancelScope() as self._looking:
+                    await self._perform(action)
+        except EvsrcError as error:
+            self.error = error
+        finally:
+            self.services.drivers.pop((self.journal.run_id, self.spec.call), None)
+            call = self.call
+            if call is None or not call.unknown:
+                self.services.free_target(self.spec.target, self.spec.call)
+            self.ended.set()
+            self._announce()
+
+    def _situation(self) -> decide.Situation:
+        clock = self.services.clock
+        busy = self.services.targets.get(self.spec.target, self.spec.call) != self.spec.call
+        return decide.Situation(
+            now_ns=clock.now_ns(),
+            in_flight=self._in_flight,
+            waited_s=clock.monotonic() - self._doubt_began,
+            looks=self._looks,
+            look=self._look,
+            target_busy=bool(self.spec.target) and busy,
+            not_after_ns=self.not_after_ns,
+            stopping=self._gave_up or self.bound is None,
+        )
+
+    async def _perform(self, action: decide.Action) -> None:
+        match action:
+            case decide.RecordIntent():
+                self._looking = None  # an attempt is stopped through its send, never in a recording
+                await self._attempt(action)
+            case decide.LookAtTool(attempt, pause_s):
+                await self._pause(pause_s)
+                await self._probe(attempt)
+            case decide.Wait(None, _):
+                await self._either_changes()
+            case decide.Wait(seconds, _):
+                await self._pause(seconds or 0.0)
+            case decide.Park():
+                await self._park()
+            case decide.Append() | decide.Finish():
+                raise AssertionError("performed by the loop")
+
+    async def _record(self, events: Sequence[Event]) -> None:
+        await self.journal.append(events, durable=True, essential=True)
+        for event in events:
+            if isinstance(event, OutcomeUnknown):
+                self._doubt_began = self.services.clock.monotonic()
+                self._moment("outcome_unknown", event.attempt, event.cause)
+            elif isinstance(event, QuestionAsked):
+                self._moment("question", event.attempt, event.kind)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, or wake early when something about the call changed."""
+        if seconds <= 0:
+            return
+        async with anyio.create_task_group() as group:
+
+            async def slept() -> None:
+                await self.services.clock.sleep(seconds)
+                group.cancel_scope.cancel()
+
+            group.start_soon(slept)
+            await self.journal.changed(self.spec.call)
+            group.cancel_scope.cancel()
+
+    async def _either_changes(self) -> None:
+        async with anyio.create_task_group() as group:
+
+            async def freed() -> None:
+                await self.services.target_changed()
+                group.cancel_scope.cancel()
+
+            group.start_soon(freed)
+            await self.journal.changed(self.spec.call)
+            group.cancel_scope.cancel()
+
+    async def _park(self) -> None:
+        self.parked = True
+        self._announce()
+        try:
+            await self.journal.changed(self.spec.call)
+        finally:
+            self.parked = False
+            self._looks, self._look = 0, None  # an answer may make a new look worth it
+            self._announce()
+
+    def _announce(self) -> None:
+        self.state_changed.set()
+        self.state_changed = anyio.Event()
+
+    def _moment(self, name: MomentName, attempt: int, detail: str = "") -> None:
+        scope = self.spec.scope
+        self.services.emit(
+            Moment(
+                name,
+                self.journal.run_id,
+                call=self.spec.call,
+                tool=self.tool.name,
+                node=scope[0] if scope else "",
+                attempt=attempt,
+                detail=detail,
+            )
+        )
+
+    # ---- intent, execute, result ----------------------------------------------------------------
+
+    async def _attempt(self, action: decide.RecordIntent) -> None:
+        limiter = self.services.limiter(self.tool)
+        if limiter is None:
+            await self._attempt_now(action)
+            return
+        async with limiter:
+            await self._attempt_now(action)
+
+    async def _attempt_now(self, action: decide.RecordIntent) -> None:
+        bound = self.bound
+        if bound is None:
+            raise AssertionError("an intent is only owed where the arguments are known")
+        if not self.services.take_target(self.spec.target, self.spec.call):
+            return
+        if action.attempt == 1:
+            self._moment("before_intent", action.attempt)
+        call = self._call(action.attempt)
+        prepared, failure = await self._prepare(call, bound)
+        intent = self._intent(action.attempt, prepared)
+        stop = failure or self._reason_not_to_send(action)
+        if stop is not None:
+            await self._record([intent, stop])
+            return
+        if self.services.orphans and intent.marker in self.services.orphans:
+            # A sweep saw our own marker without an intent: the effect may be there already.
+            unknown = OutcomeUnknown(
+                self.spec.call, action.attempt, "swept", at_ns=self.services.clock.now_ns()
+            )
+            await self._record([intent, unknown])
+            self._doubt_began = self.services.clock.monotonic()
+            return
+        await self.journal.append([intent], durable=True)
+        self._moment("after_intent", action.attempt)
+        self._looks, self._look = 0, None
+        call = self._call(action.attempt, prepared, intent.at_ns)
+        report = await self._send(call, bound, intent)
+        self._doubt_began = self.services.clock.monotonic()
+        state = self.call
+        if state is None:
+            raise AssertionError("an intent landed and its call is not in the state")
+        events = decide.after_send(
+            state,
+            action.attempt,
+            report,
+            self.tool.capabilities,
+            self.services.clock.now_ns(),
+        )
+        await self._record(events)
+        self._moment("after_result", action.attempt, type(report).__name__)
+
+    def _reason_not_to_send(self, action: decide.RecordIntent) -> CallNotSent | None:
+        # Checked again, last, after every queue and limiter: time may have run out in there.
+        too_late = self.not_after_ns is not None and (
+            self.services.clock.now_ns() > self.not_after_ns
+        )
+        if not (action.stale or too_late):
+            return None
+        error = ErrorData("StaleIntent", "the call is older than its not_after: not sent")
+        return CallNotSent(self.spec.call, action.attempt, error, final=True)
+
+    def _intent(self, attempt: int, prepared: bytes) -> IntentRecorded:
+        caps, spec = self.tool.capabilities, self.spec
+        now_ns = self.services.clock.now_ns()
+        return IntentRecorded(
+            spec.call,
+            attempt,
+            self.tool.name,
+            spec.key,
+            keys.marker(self.services.log.namespace, spec.key),
+            spec.scope,
+            spec.asked,
+            spec.asked,
+            spec.asked_digest,
+            instance=self.tool.instance,
+            label=spec.label,
+            ordinal=spec.ordinal,
+            own_key=spec.own_key,
+            prepared=prepared,
+            target=spec.target,
+            effect=caps.effect.value,
+            at_ns=now_ns,
+            send_by_ns=now_ns + round(SEND_BY_S * 1e9),
+            not_after_ns=self.not_after_ns,
+            cost=caps.cost,
+        )
+
+    def _call(self, attempt: int, prepared: bytes = b"", first_sent_ns: int = 0) -> Call:
+        from evsrc.core.codec import plain
+
+        state = self.call
+        if state is not None and state.attempts:
+            first_sent_ns = state.attempts[0].at_ns
+            known = state.attempt(attempt)
+            prepared = prepared or (known.prepared if known is not None else b"")
+        return Call(
+            key=self.spec.key,
+            marker=keys.marker(self.services.log.namespace, self.spec.key),
+            attempt=attempt,
+            run_id=self.journal.run_id,
+            call_id=self.spec.call,
+            scope=self.spec.scope,
+            label=self.spec.label,
+            instance=self.tool.instance,
+            prepared=plain(prepared) if prepared else None,
+            first_sent_ns=first_sent_ns,
+            secrets=Secrets(self.services.secrets),
+        )
+
+    async def _prepare(self, call: Call, bound: Bound) -> tuple[bytes, CallNotSent | None]:
+        """What `prepare` returned, as bytes; if it failed, the event that nothing was sent."""
+        if not self.tool.can_prepare:
+            return b"", None
+        try:
+            with anyio.fail_after(self.tool.capabilities.timeout_s):
+                value = await self.tool.prepare(call, bound.arguments, self.services.threads)
+            return round_trip(value, Any)[0], None
+        except Exception as error:  # noqa: BLE001  a tool's failure is recorded, whatever it is
+            text = call.redact(f"prepare failed: {type(error).__name__}: {error}")
+            data = ErrorData("NotSent", text[:500])
+            state = self.call
+            attempts = 0 if state is None else len(state.attempts)
+            final = attempts + 1 >= self.tool.capabilities.attempts
+            pause_ns = round(decide.RETRY_PAUSE_S * 2.0**attempts * 1e9)
+            retry_at_ns = None if final else self.services.clock.now_ns() + pause_ns
+            return b"", CallNotSent(self.spec.call, call.attempt, data, final, retry_at_ns)
+
+    async def _send(self, call: Call, bound: Bound, intent: IntentRecorded) -> decide.SendReport:
+        """Send once. Everything that is not a clear answer is a doubt."""
+        if self._gave_up:
+            return decide.NoByteLeft(ErrorData("NotSent", "the caller left before the send"))
+        if intent.send_by_ns is not None and self.services.clock.now_ns() > intent.send_by_ns:
+            return decide.NoByteLeft(ErrorData("NotSent", "the intent was too old to be sent"))
+        self._in_flight = True
+        scope = self._sending = anyio.CancelScope()
+        report: decide.SendReport = decide.Doubt("cancelled")
+        try:
+            with scope:
+                report = await self._send_timed(call, bound)
+        finally:
+            self._in_flight, self._sending = False, None
+        self._moment("answered", call.attempt, type(report).__name__)
+        return report
+
+    async def _send_timed(self, call: Call, bound: Bound) -> decide.SendReport:
+        with anyio.move_on_after(self.tool.capabilities.timeout_s):
+            try:
+                value = await self.tool.send(call, bound.arguments, self.services.threads)
+            except NotSent as error:
+                return decide.NoByteLeft(error_data(error, call))
+            except Throttled as error:
+                return decide.NoByteLeft(error_data(error, call), error.retry_after_s)
+            except Rejected as error:
+                return decide.RefusedByTool(error_data(error, call))
+            except AlreadyThere as error:
+                return decide.Doubt("already-there", error_data(error, call))
+            except Exception as error:  # noqa: BLE001  anything unclassified is unknown, and recorded
+                return decide.Doubt("error", error_data(error, call))
+            except anyio.get_cancelled_exc_class() as error:
+                if anyio.current_effective_deadline() == -math.inf:
+                    raise  # our own scope was cancelled
+                # The tool awaited something that somebody else cancelled: that is the tool's error.
+                return decide.Doubt("error", error_data(error, call))
+            return self._answered(value)
+        return decide.Doubt("timeout")
+
+    def _answered(self, value: Any) -> decide.Answered:
+        try:
+            data, _ = round_trip(value, self.tool.return_annotation)
+        except UnusableValue as error:
+            import hashlib
+
+            digest = hashlib.sha256(repr(value).encode("utf-8", "replace")).hexdigest()
+            return decide.Answered(None, str(error)[:500], digest, type(value).__qualname__)
+        if len(data) > VALUE_BYTES_MAX:
+            import hashlib
+
+            why = f"result of {len(data)} bytes, at most {VALUE_BYTES_MAX}"
+            digest = hashlib.sha256(data).hexdigest()
+            return decide.Answered(None, why, digest, type(value).__qualname__)
+        return decide.Answered(data)
+
+    # ---- looking --------------------------------------------------------------------------------
+
+    async def _probe(self, attempt: int) -> None:
+        waited_s = self.services.clock.monotonic() - self._doubt_began
+        verdict = await self._look_once(attempt)
+        self._looks += 1
+        self._look = Look(self._encoded(verdict), waited_s)
+
+    async def _look_once(self, attempt: int) -> AnyVerdict:
+        call = self._call(attempt)
+        try:
+            arguments = self._arguments(self.call)
+            with anyio.move_on_after(PROBE_TIMEOUT_S):
+                return await self.tool.probe(call, arguments, self.services.threads)
+            return Undetermined(f"no answer within {PROBE_TIMEOUT_S:g} s")
+        except Exception as error:  # noqa: BLE001  a look that fails tells nothing; it is tried again
+            return Undetermined(call.redact(f"{type(error).__name__}: {error}")[:500])
+
+    def _arguments(self, state: CallState | None) -> dict[str, Any]:
+        if self.bound is not None:
+            return self.bound.arguments
+        if state is None:
+            raise AssertionError("nothing to look for")
+        return self.tool.unbind(state.open_attempts[-1].sent)
+
+    def _encoded(self, verdict: AnyVerdict) -> AnyVerdict:
+        if not isinstance(verdict, Happened):
+            return verdict
+        answered = self._answered(verdict.value)
+        return Happened(
+            answered.value,
+            verdict.whose,
+            verdict.gone,
+            verdict.evidence or answered.why,
+        )
+
+
+VALUE_BYTES_MAX = 512 * 1024
+"""Largest result of a tool: half a record's body, so that the event around it always fits."""
+
+
+def error_data(error: BaseException, call: Call | None = None) -> ErrorData:
+    """An error as data. The text is bounded and free of the call's secrets, as far as it echoes them."""
+    from evsrc.errors import StepFailed, Transient
+
+    transient = isinstance(error, (ConnectionError, TimeoutError, Transient))
+    if isinstance(error, StepFailed):
+        return ErrorData(error.type_name, error.message, error.transient)
+    text = str(error) if call is None else call.redact(str(error))
+    return ErrorData(type(error).__name__, text[:ERROR_TEXT_MAX], transient)
+
+
+ERROR_TEXT_MAX = 2000
+"""Characters kept of an error's text: enough for a stack of causes, not for a page of HTML."""

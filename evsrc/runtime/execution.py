@@ -1,0 +1,160 @@
+"""One execution of one run: its units, the calls in flight, and how it stops.
+
+Rule: an execution is thrown away whenever the run suspends, blocks or the process ends; the journal is
+what stays. What stopped code still asks is refused and unrecorded.
+Does not know: graphs or workflows (flow_execution.py, workflow.py); it serves whatever code runs in units.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+
+from evsrc.core.events import Scope, WaitAbandoned
+from evsrc.core.replay import Recorded
+from evsrc.errors import CallerError, DivergenceError, RunStopped
+from evsrc.runtime.driver import Driver
+from evsrc.runtime.journal import Journal
+from evsrc.runtime.services import Services
+from evsrc.runtime.unit import Place, Unit, current_place
+
+T = TypeVar("T")
+
+PARK_GRACE_S = 0.05
+"""How long a unit must have nothing but parked calls before it counts as waiting for a human."""
+
+
+class Execution:
+    """Code of one run, being executed."""
+
+    def __init__(self, services: Services, journal: Journal) -> None:
+        self.services = services
+        self.journal = journal
+        self.run_id = journal.run_id
+        self.stopped = ""
+        """Why the code was stopped, empty while it runs."""
+        self.blocked: CallerError | None = None
+        """The first divergence, ambiguity or mismatch: no terminal event follows it."""
+
+    def unit(self, scope: Scope) -> Unit:
+        """A fresh unit for the code that stands under `scope`."""
+        return Unit(self, scope, self.journal.state, self.services.stall_s)
+
+    def stop(self, why: str) -> None:
+        """Refuse everything the code asks from now on."""
+        self.stopped = self.stopped or why
+
+    def block(self, error: CallerError) -> None:
+        """Remember why this code does not fit the run."""
+        if not isinstance(error, RunStopped) and self.blocked is None:
+            self.blocked = error
+
+    async def inside(self, unit: Unit, body: Callable[[], Awaitable[T]]) -> T:
+        """Run `body` as the code of `unit`; at its end everything recorded must have been asked for.
+
+        Raises:
+            DivergenceError: the code ended without asking for a recorded call.
+        """
+        token = current_place.set(Place(unit, unit.scope))
+        try:
+            value = await body()
+        finally:
+            current_place.reset(token)
+        if self.blocked is not None:
+            raise self.blocked  # the body may have swallowed it
+        missing = unit.queue.missing
+        if missing:
+            self.block(
+                DivergenceError(
+                    f"run {self.run_id!r}, scope {'/'.join(unit.scope) or '(run)'}: the code ended "
+                    f"without asking for {', '.join(list(missing.values())[:3])}, which the run "
+                    "recorded. Nothing was sent. Deploy the code that recorded it."
+                )
+            )
+        if self.blocked is not None:
+            raise self.blocked
+        return value
+
+    # ---- waiting for a call ---------------------------------------------------------------------
+
+    async def turn_live(self, unit: Unit, subject: str, scope: Scope, name: str) -> None:
+        """Wait until replay is over. Giving up here is as much a fact as giving up later."""
+        began = self.services.clock.monotonic()
+        try:
+            await unit.queue.live()
+        except anyio.get_cancelled_exc_class():
+            if not self.stopped:
+                waited_s = self.services.clock.monotonic() - began
+                await self.record_give_up(subject, scope, name, waited_s)
+            raise
+        unit.check()
+
+    async def wait_for(self, unit: Unit, driver: Driver, scope: Scope) -> None:
+        """Wait until `driver` ended. A caller that is cancelled is recorded as having given up."""
+        began = self.services.clock.monotonic()
+        unit.live += 1
+        live = True
+        try:
+            while not driver.ended.is_set():
+                if live == driver.parked:
+                    live = not driver.parked
+                    unit.live += 1 if live else -1
+                    unit.parked += -1 if live else 1
+                    _pulse(unit)
+                await driver.state_changed.wait()
+        except anyio.get_cancelled_exc_class():
+            if not self.stopped:
+                driver.give_up()
+                waited_s = self.services.clock.monotonic() - began
+                await self.record_give_up(driver.spec.call, scope, driver.tool.name, waited_s)
+            raise
+        finally:
+            if live:
+                unit.live -= 1
+            else:
+                unit.parked -= 1
+            _pulse(unit)
+
+    async def record_give_up(self, subject: str, scope: Scope, name: str, waited_s: float) -> None:
+        """Record that a caller stopped waiting, before its code goes on. Shielded: it was cancelled."""
+        with anyio.CancelScope(shield=True):
+            await self.journal.append(
+                [WaitAbandoned(subject, waited_s, scope, name)], durable=False
+            )
+
+    async def replay_give_up(self, unit: Unit, place: Recorded) -> Any:
+        """The recorded caller gave up here: wait for this one to do the same.
+
+        Its own time-out or cancel arrives as it did then; only it can raise through its own scopes.
+
+        Raises:
+            DivergenceError: it did not, within the recorded wait and the replay limit.
+        """
+        limit_s = place.waited_s + self.services.stall_s
+        try:
+            with anyio.move_on_after(limit_s):
+                await anyio.sleep_forever()
+        finally:
+            unit.queue.handed_out(place.id)
+        raise DivergenceError(
+            f"the recorded caller of {place.id} gave up after {place.waited_s:.3f} s; this code "
+            f"waited {limit_s:.3f} s. Deploy the code that recorded it."
+        )
+
+
+def _pulse(unit: Unit) -> None:
+    unit.idle.set()
+    unit.idle = anyio.Event()
+
+
+async def wait_parked(unit: Unit) -> None:
+    """Return once nothing of `unit` goes on but calls that wait for a human."""
+    while True:
+        if unit.parked and not unit.live:
+            with anyio.move_on_after(PARK_GRACE_S):
+                await unit.idle.wait()
+                continue
+            if unit.parked and not unit.live:
+                return
+        else:
+            await unit.idle.wait()

@@ -1,0 +1,488 @@
+"""Run: what user code holds. Calls with effects, reads that are recorded once, and maps over items.
+
+Rule: every method first names what is asked (scope, tool, label or number), then replays what is
+recorded, and only then works live. What user code can branch on is in the log before it gets it.
+Does not know: how a call is settled (driver.py) or when the code is thrown away (execution.py).
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from evsrc.core import canonical, decide, keys
+from evsrc.core.codec import decode_value, round_trip
+from evsrc.core.events import ErrorData, Scope, StepRecorded
+from evsrc.core.state import CallState, Done, NeverSent, ReadState, Refused, Skipped
+from evsrc.core.verdicts import Effect
+from evsrc.errors import (
+    CallerError,
+    DefinitionError,
+    KeyReuseError,
+    LimitExceeded,
+    NotSent,
+    OutcomeSkipped,
+    Rejected,
+    ResultUnusable,
+    StaleIntent,
+    StepFailed,
+    UnusableValue,
+)
+from evsrc.runtime.driver import CallSpec, Driver, error_data
+from evsrc.runtime.execution import Execution
+from evsrc.runtime.signature import Signature, signature_of
+from evsrc.runtime.unit import Place, Unit, check_label, current_place
+from evsrc.tools.binding import Bound
+from evsrc.tools.bound import BoundTool
+from evsrc.tools.call import Call, Secrets
+from evsrc.tools.tool import Tool
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+MAP_ITEMS_MAX = 10_000
+"""Items of one `run.map`: each is a scope with calls of its own; more belong into several runs."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Options of the next call, made by `run.options(...)`."""
+
+    label: str = ""
+    durable: bool = False
+    key: str = ""
+    not_after_s: float | None = None
+
+
+class Run:
+    """One run, as its code sees it. Valid while that code runs."""
+
+    def __init__(self, execution: Execution, options: Options | None = None) -> None:
+        self._execution = execution
+        self._options = options or Options()
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._execution.run_id
+
+    def options(
+        self,
+        *,
+        label: str = "",
+        durable: bool = False,
+        key: str = "",
+        not_after_s: float | None = None,
+    ) -> "Run":
+        """The same run with options for the calls made through it.
+
+        Args:
+            label: names the call instead of its number; once per tool and scope.
+            durable: a step returns only when its value is synced (an expensive model call).
+            key: the caller's own idempotency key; the same key with other arguments is refused.
+            not_after_s: seconds from now after which the call is too old to be sent.
+
+        Raises:
+            LimitExceeded: label or key is over 200 bytes.
+        """
+        check_label(label)
+        check_label(key)
+        return Run(self._execution, Options(label, durable, key, not_after_s))
+
+    # ---- effects --------------------------------------------------------------------------------
+
+    async def call(self, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a tool under a recorded intent and return its result as recorded.
+
+        An unknown outcome is settled by asking the tool; an open question neither returns nor raises:
+        the task waits. Cancelling the caller stops the send and records both.
+
+        Raises:
+            Rejected: the tool refused; nothing happened.
+            NotSent: no attempt was sent, and the attempts are used up.
+            StaleIntent: the call was older than its `not_after_s` and was not sent.
+            OutcomeSkipped: a policy or a person skipped the unknown outcome.
+            ResultUnusable: the effect happened; its result cannot be recorded.
+            DivergenceError: the run recorded this call with other arguments; nothing was sent.
+            AmbiguousCall: it could not be told apart from another one on replay; nothing was sent.
+            KeyReuseError: a label or an own key is used again for something else.
+            RunStopped: the run's code was stopped.
+        """
+        return await self._guarded(self._call(tool.bound, args, kwargs))
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Remember a misuse, so that a broad `except` in user code cannot turn it into success."""
+        try:
+            return await work
+        except (UnusableValue, LimitExceeded):
+            raise  # a bad value is an ordinary failure of this code
+        except CallerError as error:
+            self._execution.block(error)
+            raise
+
+    async def _call(self, tool: BoundTool, args: tuple[Any, ...], kwargs: Any) -> Any:
+        place, bound = self._place(), tool.bind(args, kwargs)
+        if tool.capabilities.effect is Effect.READ:
+            return await self._read_tool(place, tool, bound)
+        own = self._options.key
+        scope: Scope = () if own else place.scope
+        label = f"key={own}" if own else self._options.label
+        name = f"{tool.name}@{tool.instance}" if tool.instance else tool.name
+        ordinal, claim = (0, None) if own else place.unit.claim(scope, name, label)
+        if own:
+            place.unit.check()
+        spec = self._spec(tool, bound, scope, label, ordinal)
+        try:
+            return await self._settled(place.unit, tool, bound, spec, scope)
+        finally:
+            driver = self._execution.services.drivers.get((self.id, spec.call))
+            if claim is not None:
+                if driver is None:
+                    claim.release()
+                else:  # the caller left; the call is still being settled: the name stays taken
+                    self._execution.services.group.start_soon(_release_after, driver, claim)
+
+    def _spec(
+        self, tool: BoundTool, bound: Bound, scope: Scope, label: str, ordinal: int
+    ) -> CallSpec:
+        services, own = self._execution.services, self._options.key
+        key = (
+            keys.own_key(services.log.namespace, tool.name, tool.instance, own)
+            if own
+            else keys.idempotency_key(
+                namespace=services.log.namespace,
+                run_id=self.id,
+                scope=scope,
+                tool=tool.name,
+                instance=tool.instance,
+                label=label,
+                ordinal=ordinal,
+                arguments=bound.identity,
+            )
+        )
+        return CallSpec(
+            call=keys.call_id(self.id, scope, tool.name, tool.instance, label, ordinal),
+            key=key,
+            scope=scope,
+            label=label,
+            ordinal=ordinal,
+            own_key=own,
+            asked=bound.asked,
+            asked_digest=keys.bytes_digest(bound.identity),
+            target=bound.target,
+        )
+
+    async def _settled(
+        self, unit: Unit, tool: BoundTool, bound: Bound, spec: CallSpec, scope: Scope
+    ) -> Any:
+        state = self._execution.journal.state
+        call = state.calls.get(spec.call)
+        self._check_in_flight(spec)
+        recorded = decide.check_identity(
+            call, spec.asked_digest, spec.own_key, _differing(tool, call, bound)
+        )
+        queued = unit.queue.asked(spec.call)
+        if queued is not None:
+            await unit.queue.turn(spec.call)
+            if queued.kind == "abandoned":
+                return await self._execution.replay_give_up(unit, queued)
+            unit.queue.handed_out(spec.call)
+        elif not (recorded and spec.own_key and call is not None and call.outcome is not None):
+            await self._execution.turn_live(unit, spec.call, scope, tool.name)
+            driver = self._drive(tool, bound, spec)
+            await self._execution.wait_for(unit, driver, scope)
+            if driver.error is not None:
+                raise driver.error
+        return _deliver(tool, state.calls[spec.call])
+
+    def _check_in_flight(self, spec: CallSpec) -> None:
+        driver = self._execution.services.drivers.get((self.id, spec.call))
+        if driver is not None and driver.spec.asked_digest != spec.asked_digest and spec.own_key:
+            raise KeyReuseError(
+                f"key {spec.own_key!r} is in flight with other arguments (call {spec.call}); "
+                "nothing was sent. Use a key per action."
+            )
+
+    def _drive(self, tool: BoundTool, bound: Bound, spec: CallSpec) -> Driver:
+        services = self._execution.services
+        not_after = self._options.not_after_s
+        not_after_ns = (
+            None if not_after is None else services.clock.now_ns() + round(not_after * 1e9)
+        )
+        driver = services.drivers.get((self.id, spec.call))
+        if driver is not None:
+            driver.attach(bound, not_after_ns)
+            return driver
+        driver = Driver(
+            services, self._execution.journal, tool, spec, bound, not_after_ns=not_after_ns
+        )
+        services.drivers[self.id, spec.call] = driver
+        services.group.start_soon(driver.run)
+        return driver
+
+    # ---- reads ----------------------------------------------------------------------------------
+
+    @overload
+    async def step(
+        self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a read (a query, a model call) once and replay its value, or its error, ever after.
+
+        `fn` is async, or blocking and then run in a worker thread; its return annotation is required
+        (`-> Any` for plain data). No intent, no sync of its own: `options(durable=True)` waits for one.
+
+        Raises:
+            StepFailed: `fn` raised; the same error on every replay.
+            UnusableValue: the value would not survive encoding with its type.
+            DefinitionError: `fn` has no return annotation.
+            DivergenceError: the run recorded this step with other arguments.
+            AmbiguousCall, KeyReuseError, RunStopped: as `call`.
+        """
+        signature = signature_of(fn)
+
+        async def work() -> Any:
+            if signature.blocking:
+                from functools import partial
+
+                return await anyio.to_thread.run_sync(
+                    partial(fn, *args, **kwargs), limiter=self._execution.services.threads
+                )
+            return await fn(*args, **kwargs)
+
+        arguments = signature.bind(args, kwargs)
+        digest = keys.bytes_digest(canonical.canonical(arguments))
+        return await self._guarded(self._read(self._place(), signature, digest, work, cost=0.0))
+
+    async def _read_tool(self, place: Place, tool: BoundTool, bound: Bound) -> Any:
+        name = f"{tool.name}@{tool.instance}" if tool.instance else tool.name
+        signature = Signature(name, tool.return_annotation, tool.blocking)
+
+        async def work() -> Any:
+            call = Call(
+                key="",
+                marker="",
+                run_id=self.id,
+                scope=place.scope,
+                label=self._options.label,
+                instance=tool.instance,
+                secrets=Secrets(self._execution.services.secrets),
+            )
+            with anyio.fail_after(tool.capabilities.timeout_s):
+                return await tool.send(call, bound.arguments, self._execution.services.threads)
+
+        digest = keys.bytes_digest(bound.identity)
+        return await self._read(place, signature, digest, work, cost=tool.capabilities.cost)
+
+    async def _read(
+        self,
+        place: Place,
+        signature: Signature,
+        digest: str,
+        work: Callable[[], Awaitable[Any]],
+        cost: float,
+    ) -> Any:
+        unit, label = place.unit, self._options.label
+        ordinal, claim = unit.claim(place.scope, signature.name, label)
+        try:
+            id_ = keys.step_id(self.id, place.scope, signature.name, label, ordinal)
+            known = self._execution.journal.state.reads.get(id_)
+            queued = unit.queue.asked(id_)
+            if known is not None and queued is not None:
+                _check_read(known, digest)
+                await unit.queue.turn(id_)
+                if queued.kind == "abandoned":
+                    return await self._execution.replay_give_up(unit, queued)
+                unit.queue.handed_out(id_)
+                return _deliver_read(signature, known.event)
+            await unit.queue.live()
+            unit.check()
+            blank = StepRecorded(place.scope, signature.name, digest, label, ordinal, cost=cost)
+            return await self._live_read(unit, signature, blank, work)
+        finally:
+            claim.release()
+
+    async def _live_read(
+        self,
+        unit: Unit,
+        signature: Signature,
+        blank: StepRecorded,
+        work: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        clock, began = self._execution.services.clock, self._execution.services.clock.monotonic()
+        unit.live += 1
+        try:
+            event = await self._observe(signature, blank, work)
+        except anyio.get_cancelled_exc_class():
+            if not self._execution.stopped:
+                waited_s = clock.monotonic() - began
+                given_up = msgspec.structs.replace(blank, abandoned=True, waited_s=waited_s)
+                with anyio.CancelScope(shield=True):
+                    await self._execution.journal.append([given_up], durable=False)
+            raise
+        finally:
+            unit.live -= 1
+        unit.check()
+        await self._execution.journal.append([event], durable=self._options.durable)
+        return _deliver_read(signature, event)
+
+    async def _observe(
+        self, signature: Signature, blank: StepRecorded, work: Callable[[], Awaitable[Any]]
+    ) -> StepRecorded:
+        replace = msgspec.structs.replace
+        try:
+            value = await work()
+        except CallerError:
+            raise
+        except Exception as error:  # noqa: BLE001  a read's failure is recorded, whatever it is
+            return replace(blank, error=error_data(error))
+        except anyio.get_cancelled_exc_class() as error:
+            if anyio.current_effective_deadline() == -math.inf or being_cancelled():
+                raise
+            return replace(blank, error=error_data(error))
+        return replace(blank, value=round_trip(value, signature.returns)[0])
+
+    # ---- many at once ---------------------------------------------------------------------------
+
+    async def map(
+        self,
+        fn: Callable[[T], Awaitable[R]],
+        items: Iterable[T],
+        /,
+        *,
+        key: Callable[[T], str],
+        at_once: int = 8,
+    ) -> list[R]:
+        """Run `fn` for every item, at most `at_once` at a time; results in the order of the items.
+
+        Each item is a scope of its own, named by its key. All items end before this returns or raises.
+
+        Raises:
+            KeyReuseError: two items have one key.
+            LimitExceeded: more than 10,000 items, or a key over 200 bytes.
+            Exception: the first failing item's error, in the order of the items.
+        """
+        place = self._place()
+        todo = list(items)
+        if len(todo) > MAP_ITEMS_MAX:
+            raise LimitExceeded(f"run.map of {len(todo)} items, at most {MAP_ITEMS_MAX}")
+        names = item_keys([key(item) for item in todo], "run.map")
+        label = self._options.label or f"#{place.unit.next_ordinal(place.scope, 'map')}"
+        results: list[R | BaseException | None] = [None] * len(todo)
+        slots = anyio.CapacityLimiter(at_once)
+
+        async def one(index: int) -> None:
+            async with slots:
+                scope = (*place.scope, f"map:{label}", f"item:{names[index]}")
+                current_place.set(Place(place.unit, scope))
+                try:
+                    results[index] = await fn(todo[index])
+                except Exception as error:  # noqa: BLE001  siblings finish; raised below, in item order
+                    results[index] = error
+
+        async with anyio.create_task_group() as group:
+            for index in range(len(todo)):
+                group.start_soon(one, index)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results]  # type: ignore[misc]  # errors were raised above
+
+    def _place(self) -> Place:
+        place = current_place.get()
+        if place is None or place.unit.execution is not self._execution:
+            raise DefinitionError(
+                f"run {self.id!r} is used outside its own code: call it in the node or workflow "
+                "that was given it"
+            )
+        return place
+
+
+def item_keys(names: list[str], where: str) -> list[str]:
+    """The keys of items, checked. Raises KeyReuseError for a key that occurs twice."""
+    seen: set[str] = set()
+    for name in names:
+        check_label(name)
+        if name in seen:
+            raise KeyReuseError(f"{where}: two items have the key {name!r}; keys name items")
+        seen.add(name)
+    return names
+
+
+async def _release_after(driver: Driver, claim: Any) -> None:
+    await driver.ended.wait()
+    claim.release()
+
+
+def being_cancelled() -> bool:
+    """Was this task cancelled from outside (asyncio's own cancel), not what it awaited?"""
+    import sys
+
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def _differing(tool: BoundTool, call: CallState | None, bound: Bound) -> list[str]:
+    if call is None:
+        return []
+    from evsrc.core.codec import plain
+
+    recorded, asked = plain(call.intent.asked), plain(bound.asked)
+    return canonical.differing(recorded, asked)
+
+
+def _check_read(known: ReadState, digest: str) -> None:
+    if known.event.args_digest != digest:
+        from evsrc.errors import DivergenceError
+
+        raise DivergenceError(
+            f"step {known.event.name} #{known.event.ordinal} in scope "
+            f"{'/'.join(known.event.scope) or '(run)'} was recorded with other arguments. "
+            "Deploy the code that recorded it, or give the new step a label of its own."
+        )
+
+
+def _deliver_read(signature: Signature, event: StepRecorded) -> Any:
+    if event.error is not None:
+        raise _step_error(event.error)
+    return decode_value(event.value or b"", signature.returns)
+
+
+def _step_error(error: ErrorData) -> StepFailed:
+    return StepFailed(error.type, error.message, error.transient)
+
+
+def _deliver(tool: BoundTool, call: CallState) -> Any:
+    """The recorded outcome, as the caller gets it: the same on the first run and on every replay."""
+    match call.outcome:
+        case Done(value=None, why=why):
+            raise ResultUnusable(f"call {call.id} of {tool.name} is done, but {why}")
+        case Done(value=bytes() as value):
+            try:
+                return decode_value(value, tool.return_annotation)
+            except UnusableValue as error:
+                raise ResultUnusable(
+                    f"call {call.id} of {tool.name} is done; its value as recorded does not fit "
+                    f"{tool.return_annotation!r}: {error}"
+                ) from error
+        case Refused(error):
+            raise Rejected(error.message)
+        case NeverSent(error):
+            if error.type == "StaleIntent":
+                raise StaleIntent(error.message)
+            raise NotSent(error.message)
+        case Skipped(by, why):
+            raise OutcomeSkipped(f"call {call.id} of {tool.name}: skipped by {by}: {why}")
+        case _:
+            raise AssertionError(f"call {call.id} ended without an outcome")
