@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from hashlib import sha256
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,9 @@ DEPTH_MAX = 100
 
 PATHS_MAX = 20
 """Differing fields named in a message: enough to see what happened, short enough to be read."""
+
+STEPS_MAX = 20
+"""Steps of a path that are shown: a value that contains itself would give `DEPTH_MAX` of them."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -56,8 +59,9 @@ def canonical(value: Any) -> bytes:
     try:
         return FORMAT + _form(value, 0)
     except _Refused as refused:
-        path = "value" + "".join(reversed(refused.steps[-DEPTH_MAX // 4 :]))
-        raise NoStableForm(path, refused.why) from None
+        steps = [*reversed(refused.steps)]
+        cut = "..." if len(steps) > STEPS_MAX else ""
+        raise NoStableForm("value" + "".join(steps[:STEPS_MAX]) + cut, refused.why) from None
 
 
 def digest(value: Any) -> str:
@@ -72,13 +76,13 @@ def differing(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str
     the rest is counted: `and 3 more`. Values are not shown: they may be secret.
     """
     paths: list[str] = []
-    stack: list[tuple[str, Any, Any]] = [("", recorded, asked)]
+    stack: list[tuple[str, Any, Any]] = [("", dict(recorded), dict(asked))]
     while stack:
         path, a, b = stack.pop()
         pairs = _paired(path, a, b)
         if pairs is not None:
             stack += reversed(pairs)
-        elif type(a) is not type(b) or a != b:
+        elif type(a) is not type(b) or a != b or (a == 0 and str(a) != str(b)):  # -0.0
             paths.append(path or "value")
     more = len(paths) - PATHS_MAX
     return paths if more <= 0 else [*paths[:PATHS_MAX], f"and {more} more"]
@@ -89,16 +93,22 @@ _ABSENT = object()
 
 def _paired(path: str, a: Any, b: Any) -> list[tuple[str, Any, Any]] | None:
     """The children of two containers of one kind, side by side. None: compare them as they are."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        one, other = cast("Mapping[Any, Any]", a), cast("Mapping[Any, Any]", b)
-        dot = f"{path}." if path else ""
-        names = [*one, *(name for name in other if name not in one)]
-        return [(f"{dot}{n}", one.get(n, _ABSENT), other.get(n, _ABSENT)) for n in names]
-    if type(a) is list and type(b) is list:
-        left, right = cast("list[Any]", a), cast("list[Any]", b)
-        longest = max(len(left), len(right))
-        return [(f"{path}[{i}]", _at(left, i), _at(right, i)) for i in range(longest)]
+    kinds: set[Any] = {type(a), type(b)}
+    if kinds == {dict}:
+        return _by_name(f"{path}." if path else "", a, b)
+    if kinds == {list}:
+        return _by_index(path, a, b)
     return None
+
+
+def _by_name(path: str, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[tuple[str, Any, Any]]:
+    names = [*a, *(name for name in b if name not in a)]
+    return [(f"{path}{name}", a.get(name, _ABSENT), b.get(name, _ABSENT)) for name in names]
+
+
+def _by_index(path: str, a: list[Any], b: list[Any]) -> list[tuple[str, Any, Any]]:
+    longest = max(len(a), len(b))
+    return [(f"{path}[{index}]", _at(a, index), _at(b, index)) for index in range(longest)]
 
 
 def _at(values: list[Any], index: int) -> Any:
@@ -119,13 +129,22 @@ def _form(value: Any, depth: int) -> bytes:
         return _frame(b"M", _text(cls.__qualname__) + _inside(".value", value.value, depth))
     if issubclass(cls, msgspec.Struct):
         return _record(b"R", value, cls.__struct_fields__, depth)
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return _record(b"Q", value, cls._fields, depth)
-    if hasattr(cls, "__dataclass_fields__"):
+    bases: tuple[Any, ...] = cls.__mro__
+    if tuple in bases and hasattr(value, "_fields"):
+        return _record(b"Q", value, value._fields, depth)
+    base = next((base for base in bases if base in _BY_TYPE), None)
+    if base is not None:
+        raise _Refused(
+            f"is a {cls.__qualname__}, a subclass of {base.__name__}, and may mean more than its "
+            f"value: give the plain {base.__name__}"
+        )
+    if hasattr(value, "__dataclass_fields__") and not issubclass(cls, type):
         from dataclasses import fields
 
-        return _record(b"K", value, [field.name for field in fields(cls)], depth)
-    _refuse(cls)
+        return _record(b"K", value, [field.name for field in fields(value)], depth)
+    raise _Refused(
+        f"a {cls.__qualname__} has no stable form: give plain data, a Struct or a dataclass"
+    )
 
 
 def _frame(tag: bytes, body: bytes) -> bytes:
@@ -139,18 +158,6 @@ def _inside(step: str, value: Any, depth: int) -> bytes:
     except _Refused as refused:
         refused.steps.append(step)
         raise
-
-
-def _refuse(cls: type[Any]) -> NoReturn:
-    base = next((base for base in cls.__mro__[1:] if base in _BY_TYPE), None)
-    if base is not None:
-        raise _Refused(
-            f"is a {cls.__qualname__}, a subclass of {base.__name__}, and may mean more than its "
-            f"value: give the plain {base.__name__}"
-        )
-    raise _Refused(
-        f"a {cls.__qualname__} has no stable form: give plain data, a Struct or a dataclass"
-    )
 
 
 def _none(value: None, depth: int) -> bytes:
@@ -264,7 +271,10 @@ def _record(tag: bytes, value: Any, names: Iterable[str], depth: int) -> bytes:
     # in a module in the next. Fields are sorted: their order in the class is layout.
     parts = [_text(type(value).__qualname__)]
     for name in sorted(names):
-        parts += (_text(name), _inside(f".{name}", getattr(value, name), depth))
+        part = getattr(value, name, _ABSENT)
+        if part is _ABSENT:
+            raise _Refused(f"has no value in its field {name}")
+        parts += (_text(name), _inside(f".{name}", part, depth))
     return _frame(tag, b"".join(parts))
 
 

@@ -66,6 +66,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     looks: int = 0
     look: Look | None = None
     """The newest look, or None before the first one."""
+    asked_digest: str = ""
+    """Digest of the arguments asked for now; empty where only the log's own are known."""
     target_busy: bool = False
     """Is an earlier intent on the same target unsettled?"""
     not_after_ns: int | None = None
@@ -154,6 +156,9 @@ def next_action(call: CallState | None, caps: Capabilities, at: Situation) -> Ac
     """What is owed for this call now. None: it was never recorded."""
     if call is None:
         return _first(caps, at)
+    if at.asked_digest not in ("", call.intent.asked_digest) and call.without_effect:
+        # Nothing happened under the recorded arguments: these are new, with a budget of their own.
+        return _further(call, at, "nothing happened under the earlier arguments")
     if call.outcome is not None and not call.unknown:
         return Finish()
     if call.question:
@@ -175,8 +180,15 @@ def _first(caps: Capabilities, at: Situation) -> Action:
         return Finish()
     if at.target_busy:
         return Wait(None, "an earlier act on the same target is unsettled")
-    stale = at.not_after_ns is not None and at.now_ns > at.not_after_ns
-    return RecordIntent(1, "first attempt", stale)
+    return RecordIntent(1, "first attempt", _stale(at))
+
+
+def _stale(at: Situation) -> bool:
+    return at.not_after_ns is not None and at.now_ns > at.not_after_ns
+
+
+def _budget_left(call: CallState, caps: Capabilities) -> bool:
+    return len(call.attempts) - call.superseded < caps.attempts
 
 
 def _again(call: CallState, caps: Capabilities, at: Situation) -> Action:
@@ -184,22 +196,28 @@ def _again(call: CallState, caps: Capabilities, at: Situation) -> Action:
     last = call.attempts[-1]
     if at.stopping:
         return Finish()
-    if len(call.attempts) >= caps.attempts:
+    if not _budget_left(call, caps) and not call.resend_by:
         error = ErrorData("NotSent", f"not done after {len(call.attempts)} attempts")
         return Append((CallNotSent(call.id, last.number, error, final=True),))
     pause_s = 0.0
     if last.retry_at_ns is not None:
         pause_s = min((last.retry_at_ns - at.now_ns) / 1e9, RETRY_PAUSE_S_MAX)
-    if last.closed_by == "human:absent" and not call.resend_by:
+    told = any(a.closed_by == "human:absent" and a.closed_order > last.order for a in call.attempts)
+    if told and not call.resend_by:
         # A person looked completely; a request still under way is not excluded by any look.
         late_s = LATE_S_UNDECLARED if caps.late_s is None else caps.late_s
         pause_s = max(pause_s, late_s - at.waited_s)
     if pause_s > 0:
         return Wait(pause_s, "before the next attempt")
+    return _further(call, at, "every earlier attempt is closed without effect")
+
+
+def _further(call: CallState, at: Situation, rule: str) -> Action:
+    if at.stopping:
+        return Finish()
     if at.target_busy:
         return Wait(None, "an earlier act on the same target is unsettled")
-    stale = at.not_after_ns is not None and at.now_ns > at.not_after_ns
-    return RecordIntent(last.number + 1, "every earlier attempt is closed without effect", stale)
+    return RecordIntent(call.attempts[-1].number + 1, rule, _stale(at))
 
 
 def _unknown(call: CallState, caps: Capabilities, at: Situation) -> Action:
@@ -221,10 +239,11 @@ def _unknown(call: CallState, caps: Capabilities, at: Situation) -> Action:
 
 def _by_permission(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed) -> Action:
     attempt = call.open_attempts[-1]
+    if not call.resend_by and any(a.status == "accepted" for a in call.open_attempts):
+        return _accepted(call, caps, at)
     if allowed.permission == "proven-absent":
         return Append(tuple(_absent(call, a, allowed, at) for a in call.open_attempts))
-    asynchronous = any(a.status == "accepted" for a in call.open_attempts)
-    if allowed.permission == "resend" and not asynchronous:
+    if allowed.permission == "resend":
         return _resend(call, caps, at, allowed)
     if allowed.permission == "look-again" and _patience(caps, at):
         pause_s = min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
@@ -233,9 +252,20 @@ def _by_permission(call: CallState, caps: Capabilities, at: Situation, allowed: 
     return _by_policy(call, caps, at, f"{allowed.rule}{missing}")
 
 
+def _accepted(call: CallState, caps: Capabilities, at: Situation) -> Action:
+    """The tool has it and does it when it likes: never sent again meanwhile, whatever a look misses."""
+    if caps.can_probe and _patience(caps, at):
+        pause_s = min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
+        return LookAtTool(call.open_attempts[-1].number, pause_s)
+    if caps.on_unknown == "skip":
+        return _by_policy(call, caps, at, "accepted, and not reported as done")
+    return _ask(call, "unknown", "the tool accepted it and does not say that it is done", at)
+
+
 def _patience(caps: Capabilities, at: Situation) -> bool:
+    """Is a further look owed? Always until one was begun beyond the horizon."""
     horizon = horizon_s(caps)
-    if horizon is not None and at.waited_s < horizon:
+    if horizon is not None and (at.look is None or at.look.waited_s < horizon):
         return True
     return at.looks < LOOKS_MAX
 
@@ -243,7 +273,9 @@ def _patience(caps: Capabilities, at: Situation) -> bool:
 def _resend(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed) -> Action:
     if at.stopping:
         return Finish()
-    if len(call.attempts) >= caps.attempts and not call.resend_by:
+    if _stale(at):
+        return _ask(call, "unknown", "it is older than its not_after, so it is not sent again", at)
+    if not _budget_left(call, caps) and not call.resend_by:
         return _by_policy(call, caps, at, f"all {caps.attempts} attempts are used")
     return RecordIntent(call.attempts[-1].number + 1, allowed.rule)
 
@@ -258,7 +290,7 @@ def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> 
                 ),
             )
         )
-    if caps.on_unknown == "resend" and len(call.attempts) < caps.attempts:
+    if caps.on_unknown == "resend" and _budget_left(call, caps) and not _stale(at):
         if at.stopping:
             return Finish()  # the run's own code will ask for it again, and then it is sent
         return RecordIntent(call.attempts[-1].number + 1, f"policy: resend ({why})")
@@ -266,24 +298,36 @@ def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> 
 
 
 def _ask(call: CallState, kind: Literal["unknown", "conflict"], why: str, at: Situation) -> Action:
-    attempt = call.open_attempts[-1]
-    question = QuestionAsked(
-        keys.question_id(call.id, kind, str(attempt.number)),
+    evidence = "" if at.look is None else repr(at.look.verdict)
+    return Append((_question_about(call, kind, why, at.now_ns, evidence),))
+
+
+def _question_about(
+    call: CallState,
+    kind: Literal["unknown", "conflict"],
+    why: str,
+    now_ns: int,
+    evidence: str = "",
+) -> QuestionAsked:
+    number = (call.open_attempts or call.attempts)[-1].number
+    return QuestionAsked(
+        keys.question_id(call.id, kind, str(number)),
         kind,
         call.id,
-        f"Did attempt {attempt.number} of {call.intent.tool} happen? {why}.",
+        f"Did attempt {number} of {call.intent.tool} happen? {why}.",
         digest=call.intent.asked_digest,
-        attempt=attempt.number,
-        evidence="" if at.look is None else repr(at.look.verdict),
-        at_ns=at.now_ns,
+        attempt=number,
+        evidence=evidence,
+        at_ns=now_ns,
     )
-    return Append((question,))
 
 
 def _happened(
     call: CallState, caps: Capabilities, verdict: Happened[object], at: Situation
 ) -> Action:
     if verdict.whose == "theirs" and caps.effect is not Effect.STATE:
+        if call.outcome is not None:
+            return Finish()  # skipped: somebody decided already to go on without knowing
         return _ask(call, "conflict", "somebody else's object answers to our name", at)
     value = verdict.value
     if value is not None and not isinstance(value, bytes):
@@ -352,12 +396,13 @@ def after_send(
 ) -> tuple[Event, ...]:
     """The events that one send's report makes true. A settled attempt only gains evidence."""
     known = call.attempt(attempt)
-    if known is None or known.status in ("done", "closed"):
+    late = known is not None and known.status == "closed" and isinstance(report, Answered)
+    if not late and (known is None or known.status in ("done", "closed")):
         return (EvidenceAdded(call.id, attempt, "late answer", type(report).__name__),)
     match report:
-        case Answered() if caps.asynchronous and report.value is not None:
+        case Answered() if caps.asynchronous and not late:
             # A receipt is not a result: done only when the tool's own look says so.
-            return (CallAccepted(call.id, attempt, report.value),)
+            return (CallAccepted(call.id, attempt, report.value or b""),)
         case Answered(value, why, digest, value_type):
             return (ResultRecorded(call.id, attempt, value, why, digest, value_type),)
         case RefusedByTool(error):
@@ -367,7 +412,7 @@ def after_send(
             if pause_s is None:
                 pause_s = min(RETRY_PAUSE_S * 2.0 ** (attempt - 1), RETRY_PAUSE_S_MAX)
             others_closed = all(a.status == "closed" for a in call.attempts if a.number != attempt)
-            final = len(call.attempts) >= caps.attempts and others_closed
+            final = others_closed and not _budget_left(call, caps)
             retry_at_ns = None if final else now_ns + round(pause_s * 1e9)
             return (CallNotSent(call.id, attempt, error, final, retry_at_ns),)
         case Doubt(cause, error):
@@ -391,7 +436,16 @@ class HumanVerdict(msgspec.Struct, frozen=True, kw_only=True):
 def human_verdict(
     call: CallState, question: str, verdict: HumanVerdict, now_ns: int
 ) -> tuple[Event, ...]:
-    """The events of a person's verdict on every open attempt of a call; the question's answer first."""
+    """The events of a person's verdict on every open attempt of a call; the question's answer first.
+
+    Where nothing was asked (an empty `question`), what the person answered is recorded as a question.
+    """
+    unasked: tuple[Event, ...] = ()
+    if not question and call.attempts:
+        asked = _question_about(
+            call, "unknown", f"answered by {verdict.by} before it was asked", now_ns
+        )
+        question, unasked = asked.question, (asked,)
     answered = QuestionAnswered(
         question,
         verdict.by,
@@ -443,7 +497,7 @@ def human_verdict(
                 break
             case "resend":
                 break  # the attempts stay unknown; the answer itself allows the next one
-    return (answered, *reconciled)
+    return (*unasked, answered, *reconciled)
 
 
 def explain(call: CallState, caps: Capabilities, look: Look | None, now_ns: int) -> str:

@@ -20,8 +20,11 @@ class Frontier:
         self._graph = graph
         self._schedule = schedule
         self._wave = {name: i for i, wave in enumerate(graph.waves) for name in wave}
+        self._place = {name: i for i, name in enumerate(graph.names)}
         self._left = [len(wave) for wave in graph.waves]
         """Per wave: nodes that are not done."""
+        self._first_left = 0
+        """The first wave that is not done; only grows, so that a chain is not scanned for each node."""
         self._needs = {name: len(set(graph.needs[name])) for name in graph.names}
         self._below: dict[str, list[str]] = {name: [] for name in graph.names}
         for name in graph.names:
@@ -53,17 +56,18 @@ class Frontier:
         limit = len(self._graph.waves) if self._schedule == "ready" else self._wave_limit(parked)
         ready = [name for name in self._met if self._wave[name] <= limit]
         self._met = [name for name in self._met if self._wave[name] > limit]
-        return ready
+        return sorted(ready, key=lambda name: (self._wave[name], self._place[name]))
 
     def _wave_limit(self, parked: AbstractSet[str]) -> int:
         """The first wave in which something is neither done nor held back: none later may start."""
-        held = self._hold(frozenset(parked | self._failed))
-        held_left = [0] * len(self._left)
-        for name in held:
-            held_left[self._wave[name]] += 1
-        limit = next(
-            (i for i, left in enumerate(self._left) if left > held_left[i]), len(self._left)
-        )
+        while self._first_left < len(self._left) and not self._left[self._first_left]:
+            self._first_left += 1
+        held_left: dict[int, int] = {}
+        for name in self._hold(frozenset(parked | self._failed)):
+            held_left[self._wave[name]] = held_left.get(self._wave[name], 0) + 1
+        limit = self._first_left
+        while limit < len(self._left) and self._left[limit] <= held_left.get(limit, 0):
+            limit += 1
         return min([limit, *(self._wave[name] for name in self._failed)])
 
     def _hold(self, stuck: frozenset[str]) -> frozenset[str]:

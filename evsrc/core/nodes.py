@@ -179,11 +179,10 @@ def _doubt(state: RunState, node: NodeState, ask: NodeAsk) -> NodeAction | None:
     if not changed:
         return None
     digest = _digest_of(ask)
-    if state.kept.get(ask.subject) == digest:
-        return None
     id_ = keys.question_id(ask.subject, "pinned", digest)
-    if id_ in state.questions:
-        return AwaitAnswer(id_)
+    asked = state.questions.get(id_)
+    if asked is not None:  # the only answer that fits is "keep", and it was said of exactly this
+        return AwaitAnswer(id_) if asked.answered is None else None
     text = (
         f"An act of this run rests on {ask.subject}, and {', '.join(changed)} changed since. "
         "Keep the act on the older evidence?"

@@ -48,13 +48,17 @@ def horizon_s(caps: Capabilities) -> float | None:
 def window_open(call: CallState, caps: Capabilities, now_ns: int) -> bool:
     """Does the tool surely still remember our key when a request sent now arrives at its latest?
 
-    Measured from the first attempt's intent. A clock that went backwards is a doubt: closed.
+    Measured from the first attempt's intent. A clock that went backwards is a doubt: closed. So is a
+    request that may land whenever it likes, which is what an undeclared `late_s` means.
     """
-    if caps.effect is not Effect.KEYED or caps.window_s is None or not call.attempts:
+    if caps.effect is not Effect.KEYED or caps.window_s is None or caps.late_s is None:
+        return False
+    if not call.attempts:
         return False
     age_s = (now_ns - call.attempts[0].at_ns) / 1e9
-    reserve_s = caps.timeout_s + (caps.late_s or 0.0)
-    return 0 <= age_s < caps.window_s - reserve_s
+    newest_s = (now_ns - call.attempts[-1].at_ns) / 1e9
+    reserve_s = caps.timeout_s + caps.late_s
+    return newest_s >= 0 and 0 <= age_s < caps.window_s - reserve_s
 
 
 def may_resend(call: CallState, caps: Capabilities, look: Look | None, now_ns: int) -> Allowed:
@@ -76,7 +80,7 @@ def _not_absent(caps: Capabilities, look: Look | None) -> Allowed:
         return Allowed("look-again", "no answer yet that excludes the effect")
     missing = ["probe"]
     if caps.effect is Effect.KEYED:
-        missing.append("window_s")
+        missing += [name for name in ("window_s", "late_s") if getattr(caps, name) is None]
     return Allowed("forbidden", "the tool cannot be asked what happened", tuple(missing))
 
 
@@ -90,14 +94,16 @@ def _absent(caps: Capabilities, look: Look, verdict: Absent) -> Allowed:
     missing = [name for name in ("lag_s", "late_s") if getattr(caps, name) is None]
     if not caps.history:
         missing.append("history")
-    if missing:
-        rule = "absent proves nothing while the tool does not declare more"
-        return Allowed("forbidden", rule, tuple(missing))
-    horizon = (caps.lag_s or 0.0) + (caps.late_s or 0.0)
-    if look.waited_s < horizon:
+    horizon = horizon_s(caps)
+    if horizon is not None and look.waited_s < horizon:
+        # Also where absence will prove nothing: what shows up until then spares a question.
         return Allowed(
             "look-again",
             f"absent within the horizon of {horizon:g} s says nothing yet",
+            tuple(missing),
             wait_s=horizon - look.waited_s,
         )
+    if missing or horizon is None:
+        rule = "absent proves nothing while the tool does not declare more"
+        return Allowed("forbidden", rule, tuple(missing))
     return Allowed("proven-absent", f"complete look, {horizon:g} s of lag and lateness passed")

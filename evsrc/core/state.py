@@ -106,9 +106,12 @@ class Attempt(msgspec.Struct):
     prepared: bytes
     at_ns: int
     send_by_ns: int | None
+    order: int = 0
+    """Place of its intent among the events of the run."""
     status: AttemptStatus = "open"
     closed_by: str = ""
     """rejected, not-sent, absent; with "human:" in front where a person said so."""
+    closed_order: int = 0
     unknown_at_ns: int = 0
     cause: str = ""
     retry_at_ns: int | None = None
@@ -121,6 +124,8 @@ class CallState(msgspec.Struct):
     intent: IntentRecorded
     order: int
     attempts: list[Attempt] = []
+    superseded: int = 0
+    """How many attempts were made with earlier arguments, all closed: they count for no budget."""
     outcome: CallOutcome | None = None
     outcome_order: int = 0
     question: str = ""
@@ -137,8 +142,11 @@ class CallState(msgspec.Struct):
 
     @property
     def without_effect(self) -> bool:
-        """True if every attempt is closed: such a call pins nothing and may take new arguments."""
-        return all(a.status == "closed" for a in self.attempts)
+        """True if every attempt is closed: such a call pins nothing and may take new arguments.
+
+        False once an effect of a closed attempt was found after all.
+        """
+        return not self.duplicate and all(a.status == "closed" for a in self.attempts)
 
     @property
     def settled(self) -> bool:
@@ -251,10 +259,15 @@ def evolve(state: RunState, event: Event) -> RunState:
     """The state after one more event. Owns and returns `state`."""
     state.events += 1
     match event:
-        case RunStarted() | RunCompleted() | RunFailed() | RunCancelled() | RunReopened():
+        case (
+            RunStarted()
+            | RunCompleted()
+            | RunFailed()
+            | CancelRequested()
+            | RunCancelled()
+            | RunReopened()
+        ):
             _run(state, event)
-        case CancelRequested():
-            state.cancel = event
         case NodeStarted() | NodeOutput() | NodeFailed():
             _node(state, event)
         case IntentRecorded():
@@ -269,11 +282,8 @@ def evolve(state: RunState, event: Event) -> RunState:
             | EvidenceAdded()
         ):
             _attempt(state, event)
-        case StepRecorded():
-            id_ = keys.step_id(state.run_id, event.scope, event.name, event.label, event.ordinal)
-            state.reads.setdefault(id_, ReadState(id_, event, state.events))
-        case WaitAbandoned():
-            state.gave_up.setdefault(event.subject, GaveUp(event, state.events))
+        case StepRecorded() | WaitAbandoned():
+            _seen(state, event)
         case QuestionAsked() | QuestionAnswered():
             _question(state, event)
         case SignalReceived():
@@ -297,9 +307,12 @@ def evolve(state: RunState, event: Event) -> RunState:
     return state
 
 
-def _run(
-    state: RunState, event: RunStarted | RunCompleted | RunFailed | RunCancelled | RunReopened
-) -> None:
+_RunEvent: TypeAlias = (
+    RunStarted | RunCompleted | RunFailed | CancelRequested | RunCancelled | RunReopened
+)
+
+
+def _run(state: RunState, event: _RunEvent) -> None:
     match event:
         case RunStarted():
             if state.started is None:
@@ -308,12 +321,17 @@ def _run(
             state.status, state.output = "completed", event.output
         case RunFailed():
             state.status, state.error = "failed", event.error
+        case CancelRequested():
+            state.cancel = event
         case RunCancelled():
             state.status = "cancelled"
         case RunReopened():
             state.status, state.error = "running", None
-            for node in state.nodes.values():  # a reopened run starts its failed nodes afresh
-                node.failed = None
+            for node in state.nodes.values():
+                if (
+                    node.failed is not None
+                ):  # one more attempt is owed, of its own number: new reads
+                    node.failed = msgspec.structs.replace(node.failed, retry_at_ns=0)
 
 
 def _node(state: RunState, event: NodeStarted | NodeOutput | NodeFailed) -> None:
@@ -331,17 +349,36 @@ def _node(state: RunState, event: NodeStarted | NodeOutput | NodeFailed) -> None
             node.failed = event
 
 
+def _seen(state: RunState, event: StepRecorded | WaitAbandoned) -> None:
+    if isinstance(event, WaitAbandoned):
+        state.gave_up.setdefault(event.subject, GaveUp(event, state.events))
+        return
+    id_ = keys.step_id(state.run_id, event.scope, event.name, event.label, event.ordinal)
+    state.reads.setdefault(id_, ReadState(id_, event, state.events))
+
+
 def _hide_reads(state: RunState, scope: Scope) -> None:
-    """A read serves only the key and attempt that recorded it, except where an act rests on it."""
+    """A read serves only the key and attempt that recorded it, except where an act rests on it.
+
+    That a caller gave up waiting is hidden with them: a retry waits anew.
+    """
     depth = len(scope)
     pinned = max(
-        (c.order for c in state.calls.values() if c.intent.scope[:depth] == scope and pins(c)),
+        (
+            attempt.order
+            for call in state.calls.values()
+            if call.intent.scope[:depth] == scope and pins(call)
+            for attempt in call.attempts
+            if attempt.status != "closed" or call.duplicate
+        ),
         default=0,
     )
-    for id_ in [
-        r.id for r in state.reads.values() if r.event.scope[:depth] == scope and r.order > pinned
-    ]:
-        del state.reads[id_]
+    for read in list(state.reads.values()):
+        if read.event.scope[:depth] == scope and read.order > pinned:
+            del state.reads[read.id]
+    for subject, given_up in list(state.gave_up.items()):
+        if given_up.event.scope[:depth] == scope and given_up.order > pinned:
+            del state.gave_up[subject]
 
 
 def pins(call: CallState) -> bool:
@@ -356,9 +393,17 @@ def _intent(state: RunState, event: IntentRecorded) -> None:
     elif call.without_effect and call.intent.asked_digest != event.asked_digest:
         # Nothing happened under the old arguments: the identity is free for new ones.
         call.intent, call.order, call.outcome, call.rejected = event, state.events, None, None
+        call.superseded = len(call.attempts)
     call.resend_by = ""  # said once, used once
     call.attempts.append(
-        Attempt(event.attempt, event.sent, event.prepared, event.at_ns, event.send_by_ns)
+        Attempt(
+            event.attempt,
+            event.sent,
+            event.prepared,
+            event.at_ns,
+            event.send_by_ns,
+            order=state.events,
+        )
     )
 
 
@@ -382,11 +427,10 @@ def _attempt(state: RunState, event: _AttemptEvent) -> None:
         case EvidenceAdded():
             call.evidence.append(f"{event.source}: {event.detail}")
             call.duplicate |= event.duplicate
-        case CallNotSent() if event.final and call.outcome is None and call.without_effect:
-            _end(state, call, NeverSent(event.error))
+        case CallNotSent():
+            _not_sent(state, call, attempt, event)
         case _ if attempt.status in ("done", "closed"):
-            call.evidence.append(f"late: {type(event).__name__} of attempt {event.attempt}")
-            call.duplicate |= attempt.status == "closed" and _says_happened(event)
+            _late(state, call, attempt, event)
         case CallAccepted():
             attempt.status = "accepted"
         case OutcomeUnknown():
@@ -398,19 +442,34 @@ def _attempt(state: RunState, event: _AttemptEvent) -> None:
         case CallRejected():
             call.rejected = event.error
             _close(state, call, attempt, "rejected")
-        case CallNotSent():
-            attempt.retry_at_ns = event.retry_at_ns
-            _close(state, call, attempt, "not-sent")
-            if event.final and call.outcome is None and call.without_effect:
-                _end(state, call, NeverSent(event.error))
         case IntentReconciled():
             _reconciled(state, call, attempt, event)
 
 
-def _says_happened(event: _AttemptEvent) -> bool:
-    return isinstance(event, ResultRecorded) or (
-        isinstance(event, IntentReconciled) and event.verdict == "happened"
-    )
+def _not_sent(state: RunState, call: CallState, attempt: Attempt, event: CallNotSent) -> None:
+    if attempt.status not in ("done", "closed"):
+        attempt.retry_at_ns = event.retry_at_ns
+        _close(state, call, attempt, "not-sent")
+    elif not event.final:
+        _late(state, call, attempt, event)
+    if event.final and call.outcome is None and call.without_effect:
+        _end(state, call, NeverSent(event.error))
+
+
+def _late(state: RunState, call: CallState, attempt: Attempt, event: _AttemptEvent) -> None:
+    """The first settlement of the attempt stands; this one is kept. Its effect ends the call, though:
+
+    to send again what is known to have happened would be our own doing.
+    """
+    call.evidence.append(f"late: {type(event).__name__} of attempt {event.attempt}")
+    if attempt.status != "closed":
+        return
+    if isinstance(event, ResultRecorded):
+        call.duplicate = True
+        _end(state, call, Done(event.value, event.why))
+    elif isinstance(event, IntentReconciled) and event.verdict == "happened":
+        call.duplicate = True
+        _end(state, call, Done(event.value, event.why, event.whose))
 
 
 def _reconciled(
@@ -427,7 +486,7 @@ def _reconciled(
 
 
 def _close(state: RunState, call: CallState, attempt: Attempt, by: str) -> None:
-    attempt.status, attempt.closed_by = "closed", by
+    attempt.status, attempt.closed_by, attempt.closed_order = "closed", by, state.events
     if call.without_effect and call.rejected is not None:
         _end(state, call, Refused(call.rejected))
 

@@ -25,7 +25,7 @@ def _deaf(_: str) -> None:
     """Nobody counts."""
 
 
-def build_flow(
+def build_flow(  # noqa: C901  eleven declarations in a row; nothing is decided here
     tools: WorldTools | TrustingTools,
     feed: str,
     *,
@@ -92,13 +92,17 @@ def build_flow(
     async def block(run: evsrc.Run, triage: Triage, verdict: Assessment) -> Effected | None:
         heard("block")
         arguments = nodes.block_arguments(triage, verdict)
-        return None if arguments is None else await run.call(tools.block_ip, **arguments)
+        if arguments is None:
+            return None
+        return await run.call(tools.block_ip, **arguments)
 
     @flow.node(version="1")
     async def disable(run: evsrc.Run, triage: Triage, verdict: Assessment) -> Effected | None:
         heard("disable")
         arguments = nodes.disable_arguments(triage, verdict)
-        return None if arguments is None else await run.call(tools.disable_account, **arguments)
+        if arguments is None:
+            return None
+        return await run.call(tools.disable_account, **arguments)
 
     @flow.node(version="1")
     async def page(
@@ -106,7 +110,9 @@ def build_flow(
     ) -> Effected | None:
         heard("page")
         arguments = nodes.page_arguments(triage, verdict, ticket)
-        return None if arguments is None else await run.call(pager, **arguments)
+        if arguments is None:
+            return None
+        return await run.call(pager, **arguments)
 
     @flow.node(version="1")
     async def report(
@@ -124,7 +130,7 @@ def build_flow(
 
 
 def all_tools(tools: WorldTools | TrustingTools) -> list[evsrc.Tool[..., Any]]:
-    """Every tool, for `open_runtime(tools=...)`: interrupted calls are settled even before they are asked for."""
+    """Every tool, for `open_runtime(tools=...)`: interrupted calls are then settled right away."""
     blind = [tools.blind_page] if isinstance(tools, WorldTools) else []
     return [
         tools.enrich,

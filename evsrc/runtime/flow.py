@@ -23,6 +23,7 @@ import msgspec
 
 from evsrc.core.codec import check_annotation
 from evsrc.core.graph import Graph, build_graph
+from evsrc.core.keys import bytes_digest
 from evsrc.core.nodes import Retry
 from evsrc.errors import DefinitionError, GraphError
 from evsrc.runtime.fingerprint import code_version
@@ -111,6 +112,12 @@ class BuiltFlow(msgspec.Struct, frozen=True):
 
     graph: Graph
     nodes: dict[str, Node]
+
+    @property
+    def version(self) -> str:
+        """Digest of the nodes' names and code versions. Recorded with every run."""
+        codes = "".join(f"{name}={node.code};" for name, node in self.nodes.items())
+        return bytes_digest(codes.encode())[:12]
 
 
 class Flow(Generic[I]):

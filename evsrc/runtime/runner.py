@@ -63,6 +63,10 @@ class Runner:
         """Why the code does not fit the run, if it does not."""
         return self.error if isinstance(self.error, CallerError) else None
 
+    @property
+    def _finished(self) -> bool:
+        return bool(self._stopped) or self._journal.state.ended or self.error is not None
+
     def check_start(self, event: RunStarted) -> None:
         """A second start before the first one landed. Raises InputMismatch if it names another input."""
         state = RunState(self._journal.run_id)
@@ -101,11 +105,10 @@ class Runner:
                 await self._journal.append(self._start, durable=False)
                 self._moment("run_started")
             self.started.set()
-            while not self._stopped and not self._journal.state.ended:
+            while not self._finished:
                 await self._once()
-                if self._stopped or self._journal.state.ended or self.error is not None:
-                    break
-                await self._sleep()
+                if not self._finished:
+                    await self._sleep()
         except EvsrcError as error:
             self.error = error
         finally:

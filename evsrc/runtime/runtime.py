@@ -6,7 +6,7 @@ Does not know: graphs (flow_execution.py), calls (driver.py), files (log/).
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
@@ -313,10 +313,9 @@ async def _tell(on_question: OnQuestion, run_id: str, question: QuestionAsked) -
 def _input(work: Work, input: Any) -> tuple[Any, bytes, str]:
     if isinstance(work, Workflow):
         data, value = round_trip(input, work.types[0])
-        return value, data, work.declared_version or ""
-    work.build()
+        return value, data, work.version
     data, value = round_trip(input, work.input)
-    return value, data, ""
+    return value, data, work.build().version
 
 
 def _derived_id(work: Work, value: Any, digest: str) -> str:
@@ -341,7 +340,7 @@ async def open_runtime(
     fs: Fs | None = None,
     replay_stall_s: float = REPLAY_STALL_S,
     resume: bool = True,
-) -> AsyncIterator[Runtime]:
+) -> AsyncGenerator[Runtime, None]:
     """Open a log (a folder, made if absent, or a `Log`) and everything that is owed in it.
 
     Args:
@@ -426,7 +425,7 @@ async def _open(
     return log, True
 
 
-def _inbox(log: Log, runtime: Runtime) -> Callable[[], Awaitable[None]] | None:
+def _inbox(log: Log, runtime: Runtime) -> Callable[[], Coroutine[Any, Any, None]] | None:
     from evsrc.log.file.log import FileLog
 
     if not isinstance(log, FileLog):

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from evsrc.core.codec import check_annotation
 from evsrc.errors import DefinitionError
+from evsrc.runtime.fingerprint import code_version
 from evsrc.runtime.run import Run
 from evsrc.runtime.signature import hints_of
 
@@ -23,9 +24,20 @@ class Workflow(Generic[I, R]):
         self, fn: Callable[[Run, I], Awaitable[R]], name: str | None, version: str | None
     ) -> None:
         self.fn = fn
-        self.name = name or getattr(fn, "__name__", "")
-        self.declared_version = version
+        self.name: str = name or str(getattr(fn, "__name__", ""))
+        self._version = version
         self._types: tuple[Any, Any] | None = None
+
+    @property
+    def version(self) -> str:
+        """The declared version, else the digest of the code. Recorded with every run.
+
+        Raises:
+            NoSource: neither declared nor any source to take a digest of.
+        """
+        if self._version is None:
+            self._version = code_version(self.fn)
+        return self._version
 
     @property
     def types(self) -> tuple[Any, Any]:

@@ -16,9 +16,10 @@ Does not know: what runs in the child, beyond `entry`; what the instants mean to
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -165,10 +166,10 @@ class CrashObserver:
         self.stop_here()
 
     def stop_here(self) -> None:
-        """Say that the instant is reached, and wait to be killed."""
+        """Say that the instant is reached, and wait to be killed. On any thread."""
         os.write(self._pipe, b"k")
         while True:
-            signal.pause()
+            time.sleep(60)
 
 
 class TearingFs:
@@ -186,17 +187,8 @@ class TearingFs:
         if self._observer.armed:
             view = memoryview(data)
             self._inner.write(fd, view[: max(1, len(view) // 2)])
-            os.write(self._observer._pipe, b"k")
-            while True:  # the writer thread: signal.pause is for the main thread only
-                import time
-
-                time.sleep(60)
+            self._observer.stop_here()
         return int(self._inner.write(fd, data))
-
-
-def read_line(stream: IO[bytes]) -> bytes:
-    """One line, b"" at the end."""
-    return stream.readline()
 
 
 Entry = Callable[[Any, CrashObserver, Callable[[], Any]], Any]

@@ -28,7 +28,8 @@ async def new_log_is_empty(open_log: OpenLog) -> None:
     async with await open_log() as log:
         assert list(log.records()) == []
         assert (log.last_position, log.durable_position, log.version("s")) == (0, 0, 0)
-        assert log.log_id and log.namespace
+        assert log.log_id
+        assert log.namespace
 
 
 async def append_returns_the_record(open_log: OpenLog) -> None:

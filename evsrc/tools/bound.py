@@ -5,7 +5,7 @@ as it came. The only one that it adds is NotSent, where provably nothing was sen
 Does not know: attempts, time-outs, when to look, what an answer means (core/decide.py, runtime/).
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeGuard
@@ -150,7 +150,7 @@ class BoundTool:
 
     async def sweep(
         self, since: datetime, limiter: anyio.CapacityLimiter | None = None
-    ) -> AsyncIterator[Found | SweepEnd]:
+    ) -> AsyncGenerator[Found | SweepEnd, None]:
         """Every effect since then that carries a marker; the last item is always a SweepEnd.
 
         Use under `contextlib.aclosing` if you may stop early.

@@ -13,6 +13,7 @@ What is synced, in which order:
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from evsrc.log.file.framing import (
     CLOSE,
@@ -45,6 +46,7 @@ class Appender:
         *,
         header: SegmentHeader,
         segment: int,
+        mark_file: int,
         end: Cursor,
         position: int,
         mark: Mark,
@@ -53,7 +55,7 @@ class Appender:
         lock: FolderLock,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
     ) -> None:
-        """Go on at `end` of the segment open as descriptor `segment`. Raises OSError."""
+        """Go on at `end`; `segment` and `mark_file` are open descriptors, closed by `release`."""
         self._lock = lock
         self._fs = fs
         self._folder = folder
@@ -64,7 +66,7 @@ class Appender:
         self._clock = clock
         self._entropy = entropy
         self._segment_bytes_max = segment_bytes_max
-        self._mark_file = fs.open_update(f"{folder}/{MARK_NAME}")
+        self._mark_file = mark_file
         self.position = position
         self.durable_position = position
         self.unsynced = False
@@ -111,12 +113,11 @@ class Appender:
         self._fs.fsync(self._mark_file)
 
     def release(self) -> None:
-        """Close the files, then free the lock, also if closing fails. Raises OSError."""
-        try:
-            self._fs.close(self._mark_file)
-            self._fs.close(self._segment)
-        finally:
-            self._lock.release()
+        """Close the files, then free the lock. What had to be durable is, or its failure was raised."""
+        for descriptor in (self._mark_file, self._segment):
+            with suppress(OSError):
+                self._fs.close(descriptor)
+        self._lock.release()
 
     def _write(self, records: Sequence[tuple[int, bytes]]) -> None:
         end, pieces = self._end, list[bytes]()
@@ -169,8 +170,10 @@ class Appender:
             created_ns=self._clock(),
         )
         descriptor = create_segment(self._fs, self._folder, header, self._entropy(4))
-        self._fs.close(self._segment)
-        self._header, self._segment, self._end = header, descriptor, next_flush(start_of(header))
+        # Replaced before it is closed: `release` must never close one number twice.
+        old, self._segment = self._segment, descriptor
+        self._header, self._end = header, next_flush(start_of(header))
+        self._fs.close(old)
 
 
 def next_flush(end: Cursor) -> Cursor:

@@ -12,6 +12,7 @@ Does not know: tasks, threads, what a record means.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import msgspec
 
@@ -274,36 +275,41 @@ def _keep_aside(fs: Fs, folder: str, torn: Torn) -> str:
 
 
 def _continue(settings: Settings, found: Judgement, mark: Mark, lock: FolderLock) -> Appender:
+    """Open the end for appending: the same segment where that is safe, else a new one."""
     fs, folder, header = settings.fs, settings.folder, found.segment.header
-    goes_on = found.closed or found.empty
-    if goes_on:
-        descriptor = fs.open_append(f"{folder}/{found.segment.name}")
-        end = found.end
-    else:
-        header = following(
-            header,
-            found.end,
+    with ExitStack() as undo:
+        if found.closed or found.empty:
+            segment, end = fs.open_append(f"{folder}/{found.segment.name}"), found.end
+        else:
+            header = following(
+                header,
+                found.end,
+                position=found.position,
+                salt=settings.entropy(16),
+                created_ns=settings.clock(),
+            )
+            segment = create_segment(fs, folder, header, settings.entropy(4))
+            end = start_of(header)
+        undo.callback(fs.close, segment)
+        mark_file = fs.open_update(f"{folder}/{MARK_NAME}")
+        undo.callback(fs.close, mark_file)
+        appender = Appender(
+            fs,
+            folder,
+            header=header,
+            segment=segment,
+            mark_file=mark_file,
+            end=next_flush(end),
             position=found.position,
-            salt=settings.entropy(16),
-            created_ns=settings.clock(),
+            mark=mark,
+            clock=settings.clock,
+            entropy=settings.entropy,
+            lock=lock,
+            segment_bytes_max=settings.segment_bytes_max,
         )
-        descriptor = create_segment(fs, folder, header, settings.entropy(4))
-        end = start_of(header)
-    appender = Appender(
-        fs,
-        folder,
-        header=header,
-        segment=descriptor,
-        end=next_flush(end),
-        position=found.position,
-        mark=mark,
-        clock=settings.clock,
-        entropy=settings.entropy,
-        lock=lock,
-        segment_bytes_max=settings.segment_bytes_max,
-    )
-    appender.dirty = not found.closed
-    if (mark.segment, mark.end_offset) != (header.number, end.offset):
-        # Records that were never acknowledged were kept and will be acted upon: from now on they count.
-        appender.mark()
+        appender.dirty = not found.closed
+        if (mark.segment, mark.end_offset) != (header.number, end.offset):
+            # Records that nobody waited for were kept and will be acted upon: now they count.
+            appender.mark()
+        undo.pop_all()
     return appender

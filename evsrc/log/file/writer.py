@@ -21,7 +21,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import anyio
@@ -266,8 +265,7 @@ class Writer:
                 sink.close()
         except BaseException as error:  # noqa: BLE001 - raised by whoever closes the log
             self.error = error
-        with suppress(OSError):  # what had to be durable is, or has failed above
-            sink.release()
+        sink.release()
         durable_position = sink.durable_position
 
         def settle() -> None:
