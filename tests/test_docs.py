@@ -56,7 +56,9 @@ def test_console_block(text: str, tmp_path: Path) -> None:
 
 def test_the_tests_run_by_the_readmes_command() -> None:
     """`.ci/test` is the README's test command, word for word."""
-    shown = [text for found, text in FENCE.findall((ROOT / "README.md").read_text()) if found == "sh"]
+    shown = [
+        text for found, text in FENCE.findall((ROOT / "README.md").read_text()) if found == "sh"
+    ]
 
     assert len(shown) == 2
     assert shown[1].strip() in (ROOT / ".ci" / "test").read_text()

@@ -36,7 +36,7 @@ from evsrc.core.events import (
 )
 from evsrc.core.settle import LATE_S_UNDECLARED, Allowed, Look, horizon_s, may_resend
 from evsrc.core.state import Attempt, CallState
-from evsrc.core.verdicts import Capabilities, Conflict, Effect, Happened, InProgress
+from evsrc.core.verdicts import Absent, Capabilities, Conflict, Effect, Happened, InProgress
 from evsrc.errors import DivergenceError, KeyReuseError
 
 LOOKS_MAX = 8
@@ -52,7 +52,8 @@ RETRY_PAUSE_S = 0.05
 """First pause before a request that was not sent is tried again; doubles per attempt."""
 
 RETRY_PAUSE_S_MAX = 30.0
-"""Longest pause before a request that was not sent is tried again."""
+"""Longest pause before a request that was not sent is tried again; a tool that throttles may ask for
+more, and then the time is looked at again after each such pause."""
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +84,9 @@ class RecordIntent(msgspec.Struct, frozen=True):
     rule: str = ""
     stale: bool = False
     """The call is too old: record the intent as not sent instead of sending it."""
+    same_prior: bool = False
+    """Send with what `prepare` returned for the first attempt, instead of preparing anew: the fence is
+    the state before anything was sent, so that a state that somebody undid since is not set again."""
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -196,20 +200,57 @@ def _again(call: CallState, caps: Capabilities, at: Situation) -> Action:
     last = call.attempts[-1]
     if at.stopping:
         return Finish()
+    doubt = None if call.resend_by else _after_a_persons_absent(call, caps, at)
+    if doubt is not None:
+        return doubt
+    refused = next((a for a in call.attempts if a.closed_by == "rejected"), None)
+    if refused is not None and call.rejected is not None and not call.resend_by:
+        return Append((CallRejected(call.id, refused.number, call.rejected),))
     if not _budget_left(call, caps) and not call.resend_by:
         error = ErrorData("NotSent", f"not done after {len(call.attempts)} attempts")
         return Append((CallNotSent(call.id, last.number, error, final=True),))
-    pause_s = 0.0
-    if last.retry_at_ns is not None:
-        pause_s = min((last.retry_at_ns - at.now_ns) / 1e9, RETRY_PAUSE_S_MAX)
-    told = any(a.closed_by == "human:absent" and a.closed_order > last.order for a in call.attempts)
-    if told and not call.resend_by:
-        # A person looked completely; a request still under way is not excluded by any look.
-        late_s = LATE_S_UNDECLARED if caps.late_s is None else caps.late_s
-        pause_s = max(pause_s, late_s - at.waited_s)
+    pause_s = _pause_left(last, at)
     if pause_s > 0:
-        return Wait(pause_s, "before the next attempt")
+        return Wait(min(pause_s, RETRY_PAUSE_S_MAX), "before the next attempt")
     return _further(call, at, "every earlier attempt is closed without effect")
+
+
+def _pause_left(last: Attempt, at: Situation) -> float:
+    """What is left of the recorded pause: by the wall clock, and never more than was owed in all,
+
+    which this owner counts on its own clock, so that a clock set back postpones nothing for hours.
+    """
+    if last.retry_at_ns is None:
+        return 0.0
+    owed_s = (last.retry_at_ns - last.at_ns) / 1e9
+    return min((last.retry_at_ns - at.now_ns) / 1e9, owed_s - at.waited_s)
+
+
+def _after_a_persons_absent(call: CallState, caps: Capabilities, at: Situation) -> Action | None:
+    """A person looked completely; a request still under way is not excluded by any look.
+
+    So the resend waits until nothing can land any more, and a tool that can look is looked at then.
+    """
+    last, told = call.attempts[-1], [a for a in call.attempts if a.closed_by == "human:absent"]
+    if not told or told[-1].closed_order < last.order:
+        return None  # nobody said so, or the wait was kept before the attempt that followed
+    wait_s = LATE_S_UNDECLARED if caps.late_s is None else caps.late_s
+    if caps.can_probe:
+        wait_s += caps.lag_s or 0.0
+    if at.waited_s < wait_s:
+        return Wait(wait_s - at.waited_s, "a request that is still under way may land")
+    if not caps.can_probe:
+        return None
+    if at.look is None or at.look.waited_s < wait_s:
+        return LookAtTool(told[-1].number)
+    verdict = at.look.verdict
+    if isinstance(verdict, Happened):
+        ours = verdict.whose != "theirs"
+        return _happened(call, told[-1], verdict, at) if ours else None
+    clear = isinstance(verdict, Absent) and verdict.complete
+    if clear or at.looks >= LOOKS_MAX:
+        return None  # absent for both, or the tool cannot tell and the person's word stands
+    return LookAtTool(told[-1].number, _look_pause_s(at))
 
 
 def _further(call: CallState, at: Situation, rule: str) -> Action:
@@ -225,7 +266,7 @@ def _unknown(call: CallState, caps: Capabilities, at: Situation) -> Action:
     attempt = call.open_attempts[-1]
     look = at.look
     if look is not None and isinstance(look.verdict, Happened):
-        return _happened(call, caps, look.verdict, at)
+        return _found(call, caps, look.verdict, at)
     if at.looks == 0 and caps.can_probe and not call.resend_by:
         return LookAtTool(attempt.number)
     if call.outcome is not None:
@@ -246,7 +287,7 @@ def _by_permission(call: CallState, caps: Capabilities, at: Situation, allowed: 
     if allowed.permission == "resend":
         return _resend(call, caps, at, allowed)
     if allowed.permission == "look-again" and _patience(caps, at):
-        pause_s = min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
+        pause_s = _look_pause_s(at)
         return LookAtTool(attempt.number, min(pause_s, allowed.wait_s) or pause_s)
     missing = f"; undeclared: {', '.join(allowed.missing)}" if allowed.missing else ""
     return _by_policy(call, caps, at, f"{allowed.rule}{missing}")
@@ -255,11 +296,14 @@ def _by_permission(call: CallState, caps: Capabilities, at: Situation, allowed: 
 def _accepted(call: CallState, caps: Capabilities, at: Situation) -> Action:
     """The tool has it and does it when it likes: never sent again meanwhile, whatever a look misses."""
     if caps.can_probe and _patience(caps, at):
-        pause_s = min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
-        return LookAtTool(call.open_attempts[-1].number, pause_s)
+        return LookAtTool(call.open_attempts[-1].number, _look_pause_s(at))
     if caps.on_unknown == "skip":
         return _by_policy(call, caps, at, "accepted, and not reported as done")
     return _ask(call, "unknown", "the tool accepted it and does not say that it is done", at)
+
+
+def _look_pause_s(at: Situation) -> float:
+    return min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
 
 
 def _patience(caps: Capabilities, at: Situation) -> bool:
@@ -277,7 +321,8 @@ def _resend(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed
         return _ask(call, "unknown", "it is older than its not_after, so it is not sent again", at)
     if not _budget_left(call, caps) and not call.resend_by:
         return _by_policy(call, caps, at, f"all {caps.attempts} attempts are used")
-    return RecordIntent(call.attempts[-1].number + 1, allowed.rule)
+    number = call.attempts[-1].number + 1
+    return RecordIntent(number, allowed.rule, same_prior=caps.effect is Effect.STATE)
 
 
 def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> Action:
@@ -322,22 +367,25 @@ def _question_about(
     )
 
 
-def _happened(
-    call: CallState, caps: Capabilities, verdict: Happened[object], at: Situation
-) -> Action:
+def _found(call: CallState, caps: Capabilities, verdict: Happened[object], at: Situation) -> Action:
     if verdict.whose == "theirs" and caps.effect is not Effect.STATE:
         if call.outcome is not None:
             return Finish()  # skipped: somebody decided already to go on without knowing
         return _ask(call, "conflict", "somebody else's object answers to our name", at)
+    return _happened(call, call.open_attempts[0], verdict, at)
+
+
+def _happened(
+    call: CallState, attempt: Attempt, verdict: Happened[object], at: Situation
+) -> Action:
     value = verdict.value
     if value is not None and not isinstance(value, bytes):
         raise TypeError("the shell encodes the value of a verdict before it hands it in")
-    oldest = call.open_attempts[0]
     return Append(
         (
             IntentReconciled(
                 call.id,
-                oldest.number,
+                attempt.number,
                 "happened",
                 "probe",
                 value=value,

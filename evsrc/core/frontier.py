@@ -33,7 +33,8 @@ class Frontier:
         self._met = [name for name in graph.names if not self._needs[name]]
         self._done: set[str] = set()
         self._failed: set[str] = set()
-        self._held: frozenset[str] = frozenset()
+        self._held: dict[int, int] = {}
+        """Per wave: nodes that are stuck, or descend from one that is."""
         self._held_of: frozenset[str] = frozenset()
 
     def done(self, name: str) -> None:
@@ -62,18 +63,17 @@ class Frontier:
         """The first wave in which something is neither done nor held back: none later may start."""
         while self._first_left < len(self._left) and not self._left[self._first_left]:
             self._first_left += 1
-        held_left: dict[int, int] = {}
-        for name in self._hold(frozenset(parked | self._failed)):
-            held_left[self._wave[name]] = held_left.get(self._wave[name], 0) + 1
+        held = self._hold(frozenset((parked | self._failed) - self._done))
         limit = self._first_left
-        while limit < len(self._left) and self._left[limit] <= held_left.get(limit, 0):
+        while limit < len(self._left) and self._left[limit] <= held.get(limit, 0):
             limit += 1
         return min([limit, *(self._wave[name] for name in self._failed)])
 
-    def _hold(self, stuck: frozenset[str]) -> frozenset[str]:
-        """The stuck nodes and their descendants, without those that are done."""
+    def _hold(self, stuck: frozenset[str]) -> dict[int, int]:
+        """Per wave, how many nodes are stuck or descend from one: none of these can be done meanwhile."""
         if stuck != self._held_of:
-            below = (self._graph.descendants(name) for name in stuck)
-            self._held = stuck.union(*below)
+            self._held = {}
+            for name in stuck.union(*(self._graph.descendants(name) for name in stuck)):
+                self._held[self._wave[name]] = self._held.get(self._wave[name], 0) + 1
             self._held_of = stuck
-        return self._held - self._done
+        return self._held

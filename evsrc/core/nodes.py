@@ -161,9 +161,9 @@ def _after_failure(failed: NodeFailed, ask: NodeAsk) -> NodeAction:
     if failed.retry_at_ns is None:
         return GiveUp(failed.error)
     wait_s = (failed.retry_at_ns - ask.now_ns) / 1e9
-    if wait_s > 0:
-        # A clock that was set back must not postpone the retry for hours.
-        return WaitRetry(min(wait_s, RETRY_PAUSE_S_MAX))
+    if 0 < wait_s <= RETRY_PAUSE_S_MAX:
+        return WaitRetry(wait_s)
+    # Longer than any pause: the clock was set back, and that must not postpone the retry for hours.
     attempt = failed.attempt + 1
     return StartNode(attempt, NodeStarted(ask.node, ask.key, attempt, ask.item))
 
@@ -224,13 +224,12 @@ def planned(state: RunState | None, ask: NodeAsk) -> Planned:
     """The plan's line for a node whose key is known. Pure: asks nothing, records nothing."""
     node = None if state is None else state.nodes.get((ask.node, ask.item))
     output = None if node is None else node.output
-    if output is None:
-        if ask.elsewhere is not None:
-            return Planned(ask.node, "reuse", (), ask.item, ask.elsewhere_run)
-        return Planned(ask.node, "run", ("no checkpoint",), ask.item)
-    differs = tuple(keys.why(output.parts, ask.parts))
-    if ask.pinned:
+    differs = () if output is None else tuple(keys.why(output.parts, ask.parts))
+    if output is not None and ask.pinned:
         return Planned(ask.node, "pinned", differs, ask.item)
-    if _admitted(output, ask):
+    if output is not None and _admitted(output, ask):
         return Planned(ask.node, "reuse", (), ask.item)
-    return Planned(ask.node, "run", differs or ("upstream outputs",), ask.item)
+    if ask.elsewhere is not None and ask.elsewhere.upstream == ask.upstream:
+        return Planned(ask.node, "reuse", differs, ask.item, ask.elsewhere_run)
+    why = ("no checkpoint",) if output is None else differs or ("upstream outputs",)
+    return Planned(ask.node, "run", why, ask.item)

@@ -464,6 +464,8 @@ def _late(state: RunState, call: CallState, attempt: Attempt, event: _AttemptEve
     call.evidence.append(f"late: {type(event).__name__} of attempt {event.attempt}")
     if attempt.status != "closed":
         return
+    if attempt.closed_by == "rejected" and isinstance(event, CallRejected) and call.without_effect:
+        _end(state, call, Refused(event.error))
     if isinstance(event, ResultRecorded):
         call.duplicate = True
         _end(state, call, Done(event.value, event.why))
@@ -487,6 +489,8 @@ def _reconciled(
 
 def _close(state: RunState, call: CallState, attempt: Attempt, by: str) -> None:
     attempt.status, attempt.closed_by, attempt.closed_order = "closed", by, state.events
+    if by == "human:absent":
+        return  # what is under way may land still: decide ends the call once it cannot
     if call.without_effect and call.rejected is not None:
         _end(state, call, Refused(call.rejected))
 

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count as count_up
 from tempfile import TemporaryDirectory
 from typing import get_args
 
@@ -42,7 +43,6 @@ KIND_OF = {
     "block_ip": "block",
     "disable_account": "disable",
     "page": "page",
-    "blind_page": "page",
 }
 """Tool -> the kind of row that it makes in the world."""
 
@@ -110,7 +110,7 @@ def run_threeway(
     with TemporaryDirectory(prefix="evsrc-demo-") as folder:
         stage = _Stage(folder, backend, blind_page, progress)
         reference = stage.reference(total)
-        plan = schedule(reference, total, kills, blind_page)
+        plan = schedule(reference, total, kills)
         modes = {mode: stage.run(mode, plan, reference) for mode in get_args(Mode)}
     digest = hashlib.sha256(msgspec.json.encode(plan)).hexdigest()
     committed = sum(k.name == "effect_committed" for p in plan for k in p.kills)
@@ -120,37 +120,25 @@ def run_threeway(
 # ---- the schedule --------------------------------------------------------------------------------
 
 
-def schedule(
-    reference: Sequence[Row], total: int, kills: int, blind_page: bool = False
-) -> list[Planned]:
+def schedule(reference: Sequence[Row], total: int, kills: int) -> list[Planned]:
     """Which finding is killed where: first somewhere up to the first effects, then in page or report.
 
     Every window of every tool, and the start and output of nodes, come up in turn.
     """
     uids = [finding.uid for finding in findings()]
     done = {uid: {row.kind for row in reference if row.finding == uid} for uid in uids}
-    early, late = _turns(0), _turns(0)
+    early, late = count_up(), count_up()
     plan: list[Planned] = []
     for index in range(total):
         wanted = (kills * (index + 1)) // total - (kills * index) // total
         kinds = done[uids[index]]
         points: list[KillPoint] = []
         if wanted >= 2 or (wanted == 1 and index % 2 == 0):
-            points.append(_early(next_turn(early), kinds))
+            points.append(_early(next(early), kinds))
         if wanted >= 2 or (wanted == 1 and index % 2 == 1):
-            points.append(_late(next_turn(late), kinds, "blind_page" if blind_page else "page"))
+            points.append(_late(next(late), kinds))
         plan.append(Planned(index, tuple(points)))
     return plan
-
-
-def _turns(start: int) -> list[int]:
-    return [start]
-
-
-def next_turn(turns: list[int]) -> int:
-    """The next number of a row."""
-    turns[0] += 1
-    return turns[0] - 1
 
 
 def _early(turn: int, kinds: set[str]) -> KillPoint:
@@ -161,11 +149,12 @@ def _early(turn: int, kinds: set[str]) -> KillPoint:
     return KillPoint(WINDOWS[turn % len(WINDOWS)], tool=tools[(turn // len(WINDOWS)) % len(tools)])
 
 
-def _late(turn: int, kinds: set[str], pager: str) -> KillPoint:
+def _late(turn: int, kinds: set[str]) -> KillPoint:
     if "page" not in kinds or turn % 7 == 6:
         node = LATE_NODES[turn % len(LATE_NODES)]
         return KillPoint("node_start" if turn % 2 else "node_output", node=node)
-    return KillPoint(WINDOWS[turn % len(WINDOWS)], tool=pager)
+    # By node, not by tool: the blind pager is another tool in the same place.
+    return KillPoint(WINDOWS[turn % len(WINDOWS)], node="page")
 
 
 # ---- the stage -----------------------------------------------------------------------------------
@@ -187,7 +176,9 @@ class _Stage:
         """The rows of a world in which nothing was killed."""
         with World(os.path.join(self._folder, "reference.db")) as world:
             with CrashServer("evsrc.demo.child:main") as server:
-                config = self._config("naive", world.url, "reference", list(range(total)), "reference")
+                config = self._config(
+                    "naive", world.url, "reference", list(range(total)), "reference"
+                )
                 end = server.run(msgspec.to_builtins(config))
             if end.status != 0:
                 raise RuntimeError(f"the uninterrupted run failed: {end.error}")
@@ -239,10 +230,8 @@ class _Stage:
         for point in planned.kills:
             held_url = f"{world.url}/held?timeout_s=0&finding={uid}"
             if point.name == "effect_committed":
-                world.hold(KIND_OF[point.tool], finding=uid)
-            end = server.run(
-                config, kill_at=point, held_url=held_url, torn_write=mode != "naive"
-            )
+                world.hold(KIND_OF.get(point.tool, point.node), finding=uid)
+            end = server.run(config, kill_at=point, held_url=held_url, torn_write=mode != "naive")
             if not end.killed:
                 raise RuntimeError(
                     f"{mode}, finding {planned.finding}: the child ended with {end.status} before "

@@ -88,7 +88,7 @@ class _Version:
     """
 
     def __init__(self, root: Any) -> None:
-        self._home = _package(getattr(_innermost(root), "__module__", None) or "")
+        self._home = _package(getattr(_innermost(root), "__module__", None))
         self._met: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._root = root
@@ -111,7 +111,7 @@ class _Version:
             yield f"closure {name}={self._cell(cell, f'{fn.__qualname__}, closure {name}', own)}"
         if not own:
             # What another package's decorator made of a function of ours, which is in the closure.
-            yield f"wrapper:{_package(str(fn.__globals__.get('__name__')))}:{code.co_qualname}"
+            yield f"wrapper:{_package(fn.__globals__.get('__name__'))}:{code.co_qualname}"
             yield self._value(getattr(fn, "__wrapped__", None), fn.__qualname__, False)
             return
         form, names = function_source(fn)
@@ -161,7 +161,7 @@ class _Version:
             yield f"{path}={self._value(value, f'global {path}', False)}"
 
     def _is_home(self, module: object) -> bool:
-        return isinstance(module, str) and _package(module) == self._home
+        return _package(module) == self._home
 
     # ---- values -----------------------------------------------------------------------------------
 
@@ -266,9 +266,9 @@ def _innermost(fn: Any) -> Any:
     return fn
 
 
-def _package(module: str) -> str:
+def _package(module: object) -> str:
     """What counts as one package: the top level; our own demo is none with the library it uses."""
-    first, _, rest = module.partition(".")
+    first, _, rest = module.partition(".") if isinstance(module, str) else ("", "", "")
     return "evsrc.demo" if first == "evsrc" and rest.startswith("demo") else first
 
 

@@ -21,14 +21,10 @@ from typing import (
 
 import msgspec
 
-from evsrc.core.codec import check_annotation
-from evsrc.core.graph import Graph, build_graph
+from evsrc.core.graph import Graph
 from evsrc.core.keys import bytes_digest
-from evsrc.core.nodes import Retry
+from evsrc.core.nodes import Planned, Retry
 from evsrc.errors import DefinitionError, GraphError
-from evsrc.runtime.fingerprint import code_version
-from evsrc.runtime.run import Run
-from evsrc.runtime.signature import hints_of
 
 I = TypeVar("I")  # noqa: E741  the input type, as in the published signatures
 P = ParamSpec("P")
@@ -93,9 +89,9 @@ class Node(msgspec.Struct, frozen=True):
     run_parameters: tuple[str, ...]
     item_parameter: str
     returns: Any
-    item_type: Any
     blocking: bool
     code: str
+    params_digest: str
 
     @property
     def name(self) -> str:
@@ -150,7 +146,7 @@ class Flow(Generic[I]):
         self.schedule: Schedule = schedule
         self.at_once = at_once
         self.reuse = reuse
-        self._declared: list[Declared] = []
+        self._declared: dict[str, Declared] = {}
         self._built: BuiltFlow | None = None
 
     @overload
@@ -190,6 +186,7 @@ class Flow(Generic[I]):
 
         Raises:
             GraphError: the name is used twice.
+            DefinitionError: a callable without a name (a lambda, a partial).
         """
 
         def decorate(fn: Callable[..., Any], /) -> Callable[..., Any]:
@@ -245,8 +242,7 @@ class Flow(Generic[I]):
             key: names an item; unique among the items, at most 200 bytes.
             needs, reads, params, version, retry, cost: as for `node`.
 
-        Raises:
-            GraphError: the name is used twice.
+        Raises: GraphError, DefinitionError, as `node`.
         """
 
         def decorate(fn: Callable[..., Any], /) -> Each[Any, Any, Any]:
@@ -267,25 +263,27 @@ class Flow(Generic[I]):
         source: Any = None,
         key: Callable[[Any], str] | None = None,
     ) -> None:
-        name = fn.__name__
-        if any(d.name == name for d in self._declared):
+        name = getattr(fn, "__name__", "")
+        if not name.isidentifier():
+            raise DefinitionError(
+                f"flow {self.name}: {fn!r} has no name that a parameter could have; declare a def"
+            )
+        if name in self._declared:
             raise GraphError(f"flow {self.name}: two nodes are called {name}; rename one")
         if len(self._declared) >= NODES_MAX:
             raise GraphError(f"flow {self.name}: more than {NODES_MAX} nodes")
         self._built = None
-        self._declared.append(
-            Declared(
-                name,
-                fn,
-                tuple(_name_of(n) for n in needs),
-                dict(params or {}),
-                tuple(os.fspath(path) for path in reads),
-                retry or Retry(),
-                version,
-                cost,
-                "" if source is None else _name_of(source),
-                key,
-            )
+        self._declared[name] = Declared(
+            name,
+            fn,
+            tuple(_name_of(n) for n in needs),
+            dict(params or {}),
+            tuple(os.fspath(path) for path in reads),
+            retry or Retry(),
+            version,
+            cost,
+            "" if source is None else _name_of(source),
+            key,
         )
 
     def build(self) -> BuiltFlow:
@@ -296,119 +294,39 @@ class Flow(Generic[I]):
             DefinitionError: a parameter comes from nowhere, a type does not fit its edge, or an
                 annotation cannot be recorded.
             NoSource: a node has neither source nor `version=`.
+            NoStableForm: a parameter's value, or a value that a node captures, has no stable form.
         """
         if self._built is None:
-            self._built = _build(self)
+            from evsrc.runtime.flow_build import build_flow
+
+            self._built = build_flow(self)
         return self._built
+
+    def plan(
+        self, log: str | os.PathLike[str], input: I, *, run_id: str | None = None
+    ) -> list[Planned]:
+        """What a run of this flow would reuse, run or leave pinned, and why; nothing is run or written.
+
+        Reads the log's folder without a lock, also beside the process that writes it. One line per
+        node, or per item where the items are known, in the order of the waves. `why` names the parts
+        of a node's key that differ: `code`, `params`, `input`, `item`, `upstream:NODE`, `file:PATH`.
+
+        Raises:
+            FileNotFoundError: there is no log at `log`.
+            InputMismatch: the run id stands for another workflow or another input.
+            LogCorrupt: the log does not verify.
+            UnknownEvent: the run holds an event of a later version.
+            GraphError, DefinitionError, NoSource, NoStableForm: as `build`.
+        """
+        from evsrc.runtime.plan import plan_of
+
+        return plan_of(self, log, input, run_id)
 
     @property
     def declared(self) -> tuple[Declared, ...]:
         """The nodes in the order of their declaration."""
-        return tuple(self._declared)
+        return tuple(self._declared.values())
 
 
 def _name_of(node: Any) -> str:
     return node if isinstance(node, str) else str(node.__name__)
-
-
-def _build(flow: Flow[Any]) -> BuiltFlow:
-    names = {d.name for d in flow.declared}
-    check_annotation(flow.input, f"flow {flow.name}, input")
-    nodes = [_node(flow, d, names) for d in flow.declared]
-    graph = build_graph(
-        [
-            (
-                n.name,
-                list(
-                    dict.fromkeys(
-                        [
-                            *([n.declared.source] if n.is_each else []),
-                            *n.edges.values(),
-                            *n.declared.needs,
-                        ]
-                    )
-                ),
-            )
-            for n in nodes
-        ]
-    )
-    by_name = {n.name: n for n in nodes}
-    for node in nodes:
-        _check_edges(flow, node, by_name)
-    return BuiltFlow(graph, by_name)
-
-
-def _node(flow: Flow[Any], declared: Declared, names: set[str]) -> Node:
-    import inspect
-
-    where = f"flow {flow.name}, node {declared.name}"
-    hints = hints_of(declared.fn)
-    if "return" not in hints:
-        raise DefinitionError(f"{where}: no return annotation; `-> Any` for plain data")
-    check_annotation(hints["return"], f"{where}, return value")
-    parameters = list(inspect.signature(declared.fn).parameters.values())
-    item = parameters.pop(0).name if declared.source and parameters else ""
-    if declared.source and not item:
-        raise DefinitionError(f"{where}: the first parameter of an each-node is the item")
-    edges: dict[str, str] = {}
-    inputs: list[str] = []
-    runs: list[str] = []
-    for parameter in parameters:
-        hint = hints.get(parameter.name)
-        if parameter.name in declared.params:
-            continue
-        if parameter.name in names:
-            edges[parameter.name] = parameter.name
-        elif hint is Run:
-            runs.append(parameter.name)
-        elif hint is not None and hint == flow.input:
-            inputs.append(parameter.name)
-        elif parameter.default is parameter.empty:
-            raise DefinitionError(
-                f"{where}: parameter {parameter.name!r} is no node, not the input "
-                f"({getattr(flow.input, '__name__', flow.input)}), not the run, and not in params="
-            )
-    blocking = not inspect.iscoroutinefunction(declared.fn)
-    if blocking and runs:
-        raise DefinitionError(f"{where}: a blocking node cannot await run.call; make it async")
-    return Node(
-        declared,
-        edges,
-        tuple(inputs),
-        tuple(runs),
-        item,
-        hints["return"],
-        hints.get(item, Any) if item else None,
-        blocking,
-        code_version(declared.fn, declared=declared.version),
-    )
-
-
-def _check_edges(flow: Flow[Any], node: Node, nodes: dict[str, Node]) -> None:
-    """Compare what an edge gives with what its parameter takes; equal, Any, or a member of a union."""
-    import typing
-
-    hints = hints_of(node.declared.fn)
-    for parameter, upstream in node.edges.items():
-        given = nodes[upstream].returns
-        if nodes[upstream].is_each:
-            given = list[given]
-        taken = hints.get(parameter, Any)
-        if given == taken or Any in (given, taken) or given in typing.get_args(taken):
-            continue
-        if typing.get_origin(given) is not None or typing.get_origin(taken) is not None:
-            if _same_shape(given, taken):
-                continue
-        raise DefinitionError(
-            f"flow {flow.name}, node {node.name}: parameter {parameter!r} takes {taken!r}, node "
-            f"{upstream!r} gives {given!r}"
-        )
-
-
-def _same_shape(given: Any, taken: Any) -> bool:
-    import typing
-    from collections.abc import Iterable, Sequence
-
-    if typing.get_args(given) != typing.get_args(taken):
-        return False
-    return typing.get_origin(taken) in (typing.get_origin(given), Sequence, Iterable)

@@ -14,7 +14,7 @@ from evsrc.core import runs
 from evsrc.core.codec import decode_value, round_trip
 from evsrc.core.events import Event, RunStarted
 from evsrc.core.state import RunState, evolve
-from evsrc.errors import CallerError, EvsrcError, ToolError
+from evsrc.errors import CallerError, EvsrcError, LimitExceeded, ToolError, UnusableValue
 from evsrc.projections.checkpoints import Checkpoints
 from evsrc.runtime.driver import error_data
 from evsrc.runtime.execution import Execution, wait_parked
@@ -28,6 +28,9 @@ from evsrc.runtime.unit import Unit
 from evsrc.runtime.workflow import Workflow
 
 Work: TypeAlias = Flow[Any] | Workflow[Any, Any]
+
+RESULT_BYTES_MAX = 768 * 1024
+"""Largest result of a workflow: the record around it must stay under the log's own limit."""
 
 
 class Runner:
@@ -171,8 +174,7 @@ class Runner:
                 raise failure
             await self._end(runs.fail(self._journal.state, error_data(failure)))
         elif finished:
-            data, _ = round_trip(result, gives)
-            await self._end(runs.complete(self._journal.state, data))
+            await self._end(_completion(self._journal.state, result, gives))
 
     async def _body(
         self, work: Workflow[Any, Any], execution: Execution, unit: Unit, value: Any
@@ -203,3 +205,14 @@ class Runner:
 
     def _moment(self, name: MomentName, detail: str = "") -> None:
         self._services.emit(Moment(name, self._journal.run_id, detail=detail))
+
+
+def _completion(state: RunState, result: Any, annotation: Any) -> Event:
+    """The end of a workflow that returned: also a result that cannot be recorded ends the run."""
+    try:
+        data, _ = round_trip(result, annotation)
+        if len(data) > RESULT_BYTES_MAX:
+            raise LimitExceeded(f"result of {len(data)} bytes, at most {RESULT_BYTES_MAX}")
+    except (UnusableValue, LimitExceeded) as error:
+        return runs.fail(state, error_data(error))
+    return runs.complete(state, data)

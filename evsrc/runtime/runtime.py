@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import anyio
+import anyio.to_thread
 
 from evsrc.core import canonical, keys, runs
 from evsrc.core.codec import decode_value, plain, round_trip
@@ -58,7 +59,8 @@ class Handle(Generic[R]):
         Raises: CallerError if the run is blocked, OperatorError if the log refused.
         """
         runner = self._runtime.runner(self.run_id)
-        await runner.ended(through_suspension=True)
+        if runner is not None:
+            await runner.ended(through_suspension=True)
         return self._runtime.outcome(self.run_id)
 
 
@@ -201,9 +203,9 @@ class Runtime:
             raise runner.error
         return Suspended(run_id, tuple(state.open_questions))
 
-    def runner(self, run_id: str) -> Runner:
-        """The runner of a run that is not ended, or was started here."""
-        return self._runners[run_id]
+    def runner(self, run_id: str) -> Runner | None:
+        """The runner of a run that this process executes or executed; None for one that had ended."""
+        return self._runners.get(run_id)
 
     async def stop(self) -> None:
         """Stop all user code. Called when the runtime closes."""
@@ -379,7 +381,8 @@ async def open_runtime(
                 secrets=secrets,
             )
             runtime = Runtime(services, list(workflows), on_question)
-            runtime.load()
+            # In a thread: folding a long log must not stall whoever else lives on this loop.
+            await anyio.to_thread.run_sync(runtime.load)
             if resume:
                 runtime.resume()
             poll = _inbox(log, runtime)

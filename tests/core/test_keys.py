@@ -179,8 +179,18 @@ def test_marker_is_ours_only_in_its_namespace(namespace: str, other: str, key: s
     assert keys.is_ours(made, other) == (namespace == other)
 
 
-@pytest.mark.parametrize("change", [str.upper, lambda m: m + "a", lambda m: m[:-1], lambda m: " " + m,
-                                    lambda m: m[:-1] + "1", lambda m: m[:-1] + "é", lambda m: ""])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        str.upper,
+        lambda m: m + "a",
+        lambda m: m[:-1],
+        lambda m: " " + m,
+        lambda m: m[:-1] + "1",
+        lambda m: m[:-1] + "é",
+        lambda m: "",
+    ],
+)
 def test_text_like_a_marker_is_not_ours(change: Any) -> None:
     """A marker is compared exactly: no other case, no text around it, no foreign character."""
     assert not keys.is_ours(change(keys.marker("prod", "k")), "prod")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import anyio
+
 from evsrc.log.file.fs import RealFs, read_file
 from evsrc.log.file.mark import MARK_BYTES, MARK_NAME, Mark, decode_file
 from evsrc.log.file.segments import Segment, chain, parse_header
@@ -67,6 +69,13 @@ class CountingFs(RealFs):
     def _count(self, call: str) -> None:
         self.calls.append(call)
         self.before(call)
+
+
+async def wait_until(true: Callable[[], bool]) -> None:
+    """Wait for what another thread does, five seconds at most."""
+    with anyio.fail_after(5):
+        while not true():  # noqa: ASYNC110 - the thread under test knows no event of ours
+            await anyio.sleep(0.001)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

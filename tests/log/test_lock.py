@@ -35,7 +35,7 @@ async def use(log):
     try:
         await log.append("s", b"from the child")
     except Closed as error:
-        print("child refused:", error, flush=True)
+        os.write(1, f"child refused: {error}\\n".encode())
     await log.aclose()
     assert [record.position for record in log.records()] == [1]
 async def main():
@@ -53,7 +53,7 @@ async def main():
     await log.append("s", b"parent after fork")
     await log.aclose()
     again = await FileLog.open(sys.argv[1])
-    print("parent has it again:", again.last_position, flush=True)
+    os.write(1, f"parent has it again: {again.last_position}\\n".encode())
     await again.aclose()
     sys.stdin.read()
     os.wait()

@@ -62,7 +62,7 @@ FORMAT_VERSION = 1
 SEGMENT_MAGIC = b"EVSRLOG1"
 SEGMENT_HEADER_BYTES = 192
 RECORD_MAGIC = b"\xf5evr"
-"""No text starts with F5 and zeros are never a record: alert text and holes cannot look like one."""
+"""No text starts with F5 and zeros are never a record: text and holes cannot look like one."""
 RECORD_HEADER_BYTES = 64
 PAYLOAD_BYTES_LIMIT = 16 * 1024 * 1024
 """What a reader believes at most; the writer's own limit is lower."""

@@ -11,11 +11,12 @@ A forked child inherits descriptors, and with them the lock, which lives as long
 import fcntl
 import os
 import weakref
+from contextlib import ExitStack
 from typing import Protocol
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
-"""Alerts and tool answers are nobody else's."""
+"""What bodies hold is nobody else's."""
 
 READ_BYTES = 8 * 1024 * 1024
 """Most bytes asked of one read call."""
@@ -234,7 +235,7 @@ class RealFs:
         return None
 
     def whereabouts(self) -> tuple[str, str]:
-        """Node name, and the boot id that Linux draws at each boot."""
+        """Host name, and the boot id that Linux draws at each boot."""
         try:
             with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
                 boot_id = source.read().strip()
@@ -303,12 +304,12 @@ def new_file(fs: Fs, folder: str, name: str, data: bytes) -> int:
     """As `put_file`; returns the descriptor, open for appending."""
     temporary = f"{folder}/{name}.tmp"
     descriptor = fs.open_new(temporary)
-    try:
+    with ExitStack() as undo:
+        undo.callback(fs.close, descriptor)
         write_all(fs, descriptor, data)
         fs.fsync(descriptor)
         fs.rename(temporary, f"{folder}/{name}")
+        # Without this the file's name could be lost with the power, and with it all that follows.
         fs.fsync_dir(folder)
-    except BaseException:
-        fs.close(descriptor)
-        raise
+        undo.pop_all()
     return descriptor

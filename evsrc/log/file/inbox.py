@@ -9,7 +9,7 @@ Does not know: what a message means; whoever reads it removes duplicates by an i
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from evsrc.errors import LimitExceeded
 
@@ -50,19 +50,10 @@ def drop(
         )
     name = name_entropy(NAME_BYTES).hex() + SUFFIX
     temporary = f"{folder}/{name}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        rest = memoryview(message)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, f"{folder}/{name}")
+    with ExitStack() as undo:
+        _write(temporary, message, undo)
+        os.replace(temporary, f"{folder}/{name}")
+        undo.pop_all()
     _sync_folder(folder)
     return name
 
@@ -129,6 +120,18 @@ def _make(path: str | os.PathLike[str]) -> str:
         os.mkdir(folder, 0o700)
         _sync_folder(os.fspath(path))
     return folder
+
+
+def _write(path: str, message: bytes, undo: ExitStack) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    undo.callback(os.unlink, path)
+    try:
+        rest = memoryview(message)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(path: str) -> None:

@@ -7,7 +7,7 @@ cannot tell the two apart, so the mark does, and what can be told without the ma
     at the first fault, at offset o, where sequence number s was expected
     the mark says that s was synced                                  damaged
     a later header proves that its flush began behind s              damaged
-    the header at o is good and a later one is of a later flush      damaged
+      (so does one of a later flush, where the header at o is good)
     the bytes verify but are of a kind this version does not know    refused like damage
     anything else: zeros, garbage, the end, records of that flush    torn
 
@@ -105,19 +105,18 @@ def evidence(data: bytes, fault: Fault, salt: bytes) -> str:
     at = data.find(RECORD_MAGIC, fault.offset + 1)
     while at >= 0:
         header = read_record_header(data, at, salt=salt) if at % ALIGNMENT == 0 else None
-        if header is not None and _behind(data, fault, header):
-            if header.sequence - header.flush_index > fault.sequence:
-                return f"the flush of sequence {header.sequence} at offset {at} began behind it"
-            if fault.header is not None and header.flush > fault.header.flush:
-                return f"offset {at} holds flush {header.flush}, this is {fault.header.flush}"
+        if header is not None and _began_behind(data, fault, header):
+            return f"the flush of sequence {header.sequence} at offset {at} began behind it"
         at = data.find(RECORD_MAGIC, at + 1)
     return ""
 
 
-def _behind(data: bytes, fault: Fault, header: RecordHeader) -> bool:
-    """Whether a later header can be of this segment's tail: records are not smaller than a header."""
-    ahead = header.sequence - fault.sequence
-    return 0 < ahead <= (len(data) - fault.offset) // RECORD_HEADER_BYTES
+def _began_behind(data: bytes, fault: Fault, header: RecordHeader) -> bool:
+    """Whether a later header's flush began behind the fault, and there is room for so many records."""
+    room = (len(data) - fault.offset) // RECORD_HEADER_BYTES
+    return header.sequence - fault.sequence <= room and (
+        header.sequence - header.flush_index > fault.sequence
+    )
 
 
 def _inner(segment: Segment, following: Segment, mark: Mark, visit: Visit) -> None:

@@ -9,7 +9,7 @@ Does not know: what is locked.
 """
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import msgspec
 
@@ -43,7 +43,8 @@ class FolderLock:
         """
         self._fs = fs
         self._descriptors: list[int] = []
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.release)
             # The folder first: when it is held, LOCK is not created, and not touched.
             self._take(fs.open_dir(folder), folder)
             lock = fs.open_update(f"{folder}/{LOCK_NAME}", create=True)
@@ -52,9 +53,7 @@ class FolderLock:
             text = msgspec.json.encode(Holder(os.getpid(), host, boot_id, started_ns)) + b"\n"
             fs.pwrite(lock, text, 0)
             fs.truncate(lock, len(text))
-        except BaseException:
-            self.release()
-            raise
+            undo.pop_all()
 
     def release(self) -> None:
         """Free the locks. Idempotent."""

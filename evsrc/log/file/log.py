@@ -9,6 +9,7 @@ in writer.py.
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Self
 
 from anyio.lowlevel import checkpoint_if_cancelled
@@ -71,12 +72,10 @@ class FileLog(Log):
         )
         await checkpoint_if_cancelled()
         log = cls(settings, lazy_sync_s)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(log.aclose)
             await hold(log._writer.opened)
-        except BaseException:
-            log._writer.close()
-            await hold(log._writer.closed)
-            raise
+            undo.pop_all()
         if not log._box:
             raise log._writer.error or InternalError("the log neither opened nor failed")
         log._writer.last_position = log._opened.recovery.records
@@ -193,7 +192,7 @@ class FileLog(Log):
         self._writer.close()
         await hold(self._writer.closed)
         self._writer.thread.join()
-        if self._writer.error is not None and not failed_before:
+        if self._box and self._writer.error is not None and not failed_before:
             raise self._poisoned(self._writer.error)
 
     @property

@@ -66,6 +66,30 @@ class LogReader:
             LogCorrupt: a segment that another one follows is damaged, or the chain is broken.
             OSError: the folder cannot be read.
         """
+        for record in self._all_streams():
+            if self._stream is None or record.stream == self._stream:
+                yield record
+
+    def read_landed(self, last_position: int) -> Iterator[Record]:
+        """Yield up to `last_position`, which must be there.
+
+        Raises: LogCorrupt: as `advance`, or reading ended before. OSError.
+        """
+        if last_position <= self._after:
+            return
+        for record in self._all_streams():
+            if self._stream is None or record.stream == self._stream:
+                yield record
+            if record.position == last_position:
+                return
+        raise LogCorrupt(
+            f"position {last_position} had landed and is not there: {self.report.reason or 'gone'}",
+            segment=self.report.segment,
+            offset=self.report.offset,
+            sequence=self.report.sequence,
+        )
+
+    def _all_streams(self) -> Iterator[Record]:
         ordered = self._refresh()
         if not ordered:
             return
@@ -79,26 +103,6 @@ class LogReader:
             if following is None:
                 return
             self._number, self._walk = following.header.number, SegmentWalk(following.header)
-
-    def read_landed(self, last_position: int) -> Iterator[Record]:
-        """Yield up to `last_position`, which must be there.
-
-        Raises: LogCorrupt: as `advance`, or reading ended before. OSError.
-        """
-        if last_position <= self._after:
-            return
-        stream, self._stream = self._stream, None
-        for record in self.advance():
-            if stream is None or record.stream == stream:
-                yield record
-            if record.position == last_position:
-                return
-        raise LogCorrupt(
-            f"position {last_position} had landed and is not there: {self.report.reason or 'gone'}",
-            segment=self.report.segment,
-            offset=self.report.offset,
-            sequence=self.report.sequence,
-        )
 
     def _refresh(self) -> list[Segment]:
         """List segments, reading only headers not seen before: a header never changes."""
@@ -123,7 +127,7 @@ class LogReader:
         end = SEGMENT_BYTES_LIMIT if following is None else following.header.previous_end_offset
         data = self._load(segment, base, max(end - base, 0))
         for record in walk.read(data, base):
-            if record.position > self._after and self._stream in (None, record.stream):
+            if record.position > self._after:
                 yield record
         if following is not None:
             _check_joint(segment, walk, following.header)

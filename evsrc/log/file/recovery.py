@@ -103,15 +103,15 @@ def open_folder(settings: Settings) -> Opened:
         _check_namespace(settings.namespace)
     fs.make_dir(folder)
     lock = FolderLock(fs, folder, settings.clock())
-    try:
+    with ExitStack() as undo:
+        undo.callback(lock.release)
         _remove_temporary(fs, folder)
         created = META_NAME not in fs.list(folder)
         if created:
             _create(settings)
-        return _recover(settings, lock, created)
-    except BaseException:
-        lock.release()
-        raise
+        opened = _recover(settings, lock, created)
+        undo.pop_all()
+    return opened
 
 
 def read_meta(fs: Fs, folder: str) -> Meta:

@@ -52,7 +52,7 @@ class SegmentWalk:
         """Yield the records of `data`, which are the segment's bytes from offset `base` on."""
         self.fault = None
         while True:
-            before = (self.cursor.digest, self.cursor.flush, self.cursor.flush_index)
+            digest, flush, index = self.cursor.digest, self.cursor.flush, self.cursor.flush_index
             frame = next_frame(data, base, self.cursor, salt=self.header.salt)
             if frame is None:
                 return
@@ -60,7 +60,8 @@ class SegmentWalk:
                 self.fault = frame
                 return
             self._watch()
-            if not self._take(frame, Cursor(frame.offset, frame.header.sequence - 1, *before)):
+            start = Cursor(frame.offset, frame.header.sequence - 1, digest, flush, index)
+            if not self._take(frame, start):
                 return
             if self._group_start is None and self._group:
                 group, self._group = self._group, []

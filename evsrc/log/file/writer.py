@@ -32,6 +32,9 @@ BATCH_RECORDS_MAX = 1024
 BATCH_BYTES_MAX = 1024 * 1024
 """One write() up to this size was never seen torn by a killed process."""
 
+OVERHEAD_BYTES = 72
+"""What a record takes besides its payload, at most: header and padding."""
+
 QUEUE_BYTES_MAX = 8 * 1024 * 1024
 """What may wait in memory: half a second of a slow disk."""
 
@@ -139,7 +142,7 @@ class Writer:
 
     def hand_over(self, pending: Pending, *, durable: bool) -> Batch:
         """Queue an append. From here on it lands or fails, whoever is cancelled."""
-        size = len(pending.payload)
+        size = len(pending.payload) + OVERHEAD_BYTES
         with self._turn:
             batch = self._newest(size)
             batch.pendings.append(pending)

@@ -178,10 +178,22 @@ def test_throttled_waits_as_long_as_the_tool_asked() -> None:
 
 
 def test_a_clock_set_back_does_not_postpone_a_retry_for_hours() -> None:
-    """The wait before a retry is bounded, wherever the wall clock went."""
+    """The owner's own clock ends the wait, wherever the wall clock went."""
     report = NoByteLeft(ErrorData("Throttled", "429"), retry_after_s=20.0)
     story = given(intent(1)).when(after_send(1, report, marked())).goes_on()
-    story.when(next_action(marked(), now_s=-100_000)).then(Wait(30.0, "before the next attempt"))
+    back = {"now_s": -100_000.0}
+    story.when(next_action(marked(), **back, waited_s=0.0)).then_is(Wait, seconds=20.0)
+    story.when(next_action(marked(), **back, waited_s=15.0)).then_is(Wait, seconds=5.0)
+    story.when(next_action(marked(), **back, waited_s=20.0)).then_is(RecordIntent, attempt=2)
+
+
+def test_a_long_throttle_is_waited_for_in_pieces() -> None:
+    """The tool asked for two minutes: nothing is sent before, and the time is looked at again."""
+    report = NoByteLeft(ErrorData("Throttled", "429"), retry_after_s=120.0)
+    story = given(intent(1)).when(after_send(1, report, marked())).goes_on()
+    story.when(next_action(marked(), now_s=0)).then_is(Wait, seconds=30.0)
+    story.when(next_action(marked(), now_s=119, waited_s=119.0)).then_is(Wait, seconds=1.0)
+    story.when(next_action(marked(), now_s=120, waited_s=120.0)).then_is(RecordIntent)
 
 
 def test_attempts_are_counted_at_the_intent() -> None:

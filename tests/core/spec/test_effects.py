@@ -265,7 +265,9 @@ def test_state_that_is_satisfied_is_done_and_says_whose_doing() -> None:
 def test_state_is_sent_again_only_if_safe_and_fenced() -> None:
     """Not satisfied: sent again under the fence of the prior state, otherwise somebody undid it: ask."""
     safe = caps(Effect.STATE, can_probe=True, fence=True, resend_safe=True)
-    unknown().when(next_action(safe, verdict=COMPLETE)).then_is(RecordIntent, attempt=2)
+    unknown().when(next_action(safe, verdict=COMPLETE)).then_is(
+        RecordIntent, attempt=2, same_prior=True
+    )
     for less in ({"fence": True}, {"resend_safe": True}, {}):
         tool = caps(Effect.STATE, can_probe=True, **less)
         unknown().when(next_action(tool, verdict=COMPLETE)).then_is(QuestionAsked)

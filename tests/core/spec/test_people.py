@@ -3,7 +3,7 @@
 import pytest
 
 from evsrc.core import runs
-from evsrc.core.decide import Finish, Park, RecordIntent, Wait, check_identity
+from evsrc.core.decide import Finish, LookAtTool, Park, RecordIntent, Wait, check_identity
 from evsrc.core.events import (
     CallNotSent,
     CallRejected,
@@ -16,7 +16,7 @@ from evsrc.core.events import (
 )
 from evsrc.core.settle import LATE_S_UNDECLARED
 from evsrc.core.state import Done, NeverSent, Refused, Skipped
-from evsrc.core.verdicts import Effect
+from evsrc.core.verdicts import Absent, Effect, Happened
 from evsrc.errors import DivergenceError, KeyReuseError
 from evsrc.testing.specification import (
     CALL,
@@ -29,6 +29,8 @@ from evsrc.testing.specification import (
     marked,
     next_action,
 )
+
+UNDER_WAY = "a request that is still under way may land"
 
 BLIND = caps(Effect.BLIND, late_s=4.0)
 
@@ -71,7 +73,7 @@ def test_a_persons_absent_is_a_complete_look_and_no_more() -> None:
     """A request still under way is not excluded by any look: the resend waits for `late_s`."""
     story = asked(attempts=2).when(human("absent")).goes_on()
     assert [a.closed_by for a in story.call.attempts] == ["human:absent", "human:absent"]
-    story.when(next_action(BLIND, waited_s=1.0)).then(Wait(3.0, "before the next attempt"))
+    story.when(next_action(BLIND, waited_s=1.0)).then(Wait(3.0, UNDER_WAY))
     story.when(next_action(BLIND, waited_s=4.0)).then_is(RecordIntent, attempt=3)
 
 
@@ -79,7 +81,7 @@ def test_an_undeclared_lateness_makes_absent_wait_as_long_as_a_timeout() -> None
     """Undeclared is the worst value, within reason: the default time-out."""
     story = asked().when(human("absent")).goes_on()
     at = next_action(caps(Effect.BLIND), waited_s=0.0)
-    story.when(at).then(Wait(LATE_S_UNDECLARED, "before the next attempt"))
+    story.when(at).then(Wait(LATE_S_UNDECLARED, UNDER_WAY))
 
 
 def test_absent_waits_also_where_another_attempt_was_closed_before() -> None:
@@ -94,6 +96,25 @@ def test_absent_waits_also_where_another_attempt_was_closed_before() -> None:
     waited.when(next_action(caps(Effect.BLIND, late_s=4.0, attempts=9), waited_s=0.0)).then_is(
         RecordIntent, attempt=4
     )
+
+
+def test_a_tool_that_can_look_is_looked_at_before_the_resend() -> None:
+    """What landed after the person looked is found: done, and reported, instead of sent again."""
+    story = given(
+        intent(1),
+        OutcomeUnknown(CALL, 1, "timeout"),
+        IntentReconciled(CALL, 1, "absent", "human:a"),
+    )
+    story.when(next_action(marked(), waited_s=6.0)).then(Wait(1.0, UNDER_WAY))
+    story.when(next_action(marked(), waited_s=7.0)).then(LookAtTool(1))
+    found = next_action(marked(), verdict=Happened(b"T-1"), looked_after_s=7.0)
+    after = story.when(found).then_is(IntentReconciled, attempt=1, verdict="happened")
+    assert after.call.outcome == Done(b"T-1")
+    assert after.call.duplicate
+    still_absent = next_action(marked(), verdict=Absent(complete=True), looked_after_s=7.0)
+    story.when(still_absent).then_is(RecordIntent, attempt=2)
+    only_one_attempt = marked(attempts=1)
+    story.when(next_action(only_one_attempt, waited_s=1.0)).then_is(Wait)
 
 
 def test_resend_by_name_does_not_wait() -> None:
@@ -122,13 +143,17 @@ def test_skip_records_who_skipped_and_leaves_the_verdict_unknown() -> None:
 
 
 def test_absent_closes_what_the_tool_refused_otherwise() -> None:
-    """With the last open attempt closed, the refusal of another attempt is the outcome."""
+    """The refusal of another attempt is the outcome, once what was under way cannot land any more."""
     refused = ErrorData("Rejected", "403")
     story = given(
         intent(1), OutcomeUnknown(CALL, 1, "timeout"), intent(2), CallRejected(CALL, 2, refused)
     )
     told = story.when(next_action(BLIND)).goes_on().when(human("absent")).goes_on()
-    assert told.call.outcome == Refused(refused)
+    assert told.call.outcome is None
+    told.when(next_action(BLIND, waited_s=1.0)).then_is(Wait, seconds=3.0)
+    over = told.when(next_action(BLIND, waited_s=4.0)).then(CallRejected(CALL, 2, refused))
+    assert over.call.outcome == Refused(refused)
+    over.when(next_action(BLIND)).then(Finish())
 
 
 def test_an_answer_that_does_not_fit_keeps_the_question_open() -> None:
