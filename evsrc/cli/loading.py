@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -46,11 +46,14 @@ class Loaded(msgspec.Struct, frozen=True):
 
     def work(self, spec: str) -> Work:
         """The flow or workflow. Raises UsageError if it is something else."""
-        if isinstance(self.target, Flow | Workflow):
-            found: Work = self.target
-            return found
-        kind = type(self.target).__name__
-        raise UsageError(f"{spec}: expected a Flow or a Workflow, found {kind}")
+        if not _is_work(self.target):
+            kind = type(self.target).__name__
+            raise UsageError(f"{spec}: expected a Flow or a Workflow, found {kind}")
+        return self.target
+
+
+def _is_work(target: object) -> TypeGuard[Work]:
+    return isinstance(target, Flow | Workflow)
 
 
 @asynccontextmanager
@@ -100,12 +103,14 @@ def _module(spec: str) -> tuple[Any, str]:
 
 def _resolve(module: Any, spec: str, name: str) -> Loaded:
     target = getattr(module, name)
-    if callable(target) and not isinstance(target, Flow | Workflow | Tool):
+    if callable(target) and not (_is_work(target) or isinstance(target, Tool)):
         target = target()
     return Loaded(target, _tools(getattr(module, "tools", []), f"{module.__name__}:tools"))
 
 
 def _tools(found: Any, spec: str) -> list[Tool[..., Any]]:
+    if isinstance(found, Tool):
+        return [found]
     if callable(found):
         found = found()
     try:
@@ -147,7 +152,9 @@ def _files(path: str) -> list[str]:
         return [path]
     found = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES))
     if not found:
-        raise UsageError(f"{path}: expected files {', '.join('*' + s for s in SUFFIXES)}, found none")
+        raise UsageError(
+            f"{path}: expected files {', '.join('*' + s for s in SUFFIXES)}, found none"
+        )
     return [os.path.join(path, name) for name in found]
 
 

@@ -9,7 +9,7 @@ import base64
 import json
 import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -28,11 +28,10 @@ def jsonable(value: Any) -> Any:
         case bytes():
             return {"base64": base64.b64encode(value).decode("ascii")}
         case dict():
-            pairs: dict[Any, Any] = value
+            pairs = cast("Any", value)
             return {k if isinstance(k, str) else repr(k): jsonable(v) for k, v in pairs.items()}
         case list() | tuple() | set() | frozenset():
-            members: list[Any] = list(value)
-            return [jsonable(member) for member in members]
+            return [jsonable(member) for member in cast("list[Any]", value)]
         case _:
             return jsonable(msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=repr))
 

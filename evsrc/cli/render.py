@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from evsrc.cli.escape import safe, shown
+from evsrc.cli.escape import shown
 from evsrc.cli.plain import to_json
+from evsrc.cli.statuses import leaves
 
 WIDTH_UNSEEN = 200
 """Width where no terminal says one: a pipe or a file should not fold ids."""
@@ -84,28 +84,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Text | str]], title: s
 
 def print_json(value: Any) -> None:
     """One JSON document, in ASCII."""
-    sys.stdout.write(to_json(_builtins(value), indent=2) + "\n")
+    sys.stdout.write(to_json(value, indent=2) + "\n")
 
 
 def print_jsonl(value: Any) -> None:
     """One JSON document on one line, in ASCII, written at once: somebody may be following."""
-    sys.stdout.write(to_json(_builtins(value)) + "\n")
+    sys.stdout.write(to_json(value) + "\n")
     sys.stdout.flush()
-
-
-def _builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, builtin_types=(bytes,))
 
 
 def error_line(error: BaseException) -> None:
     """One line on standard error for an error; one each for the members of a group."""
-    if isinstance(error, BaseExceptionGroup):
-        members: tuple[BaseException, ...] = error.exceptions
-        for member in members:
-            error_line(member)
-        return
-    text = "interrupted" if isinstance(error, KeyboardInterrupt) else safe(error)
-    note(shown("evsrc:", "red"), text or type(error).__name__)
+    for leaf in leaves(error):
+        text = "interrupted" if isinstance(leaf, KeyboardInterrupt) else str(leaf)
+        note(shown("evsrc:", "red"), text or type(leaf).__name__)
 
 
 def progress() -> Progress:

@@ -14,6 +14,7 @@ Does not know: how an error is shown.
 """
 
 from collections.abc import Iterable
+from typing import cast
 
 from evsrc.errors import CallerError, LogCorrupt, UnknownEvent
 
@@ -33,10 +34,18 @@ def worst(statuses: Iterable[int]) -> int:
     return max(known, key=_GRAVITY.index, default=OK)
 
 
+def leaves(error: BaseException) -> list[BaseException]:
+    """The error itself, or what a group holds, however deep: trio wraps also a lone Ctrl-C."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return [leaf for member in group.exceptions for leaf in leaves(member)]
+
+
 def status_of(error: BaseException) -> int:
     """The status of a command that ended with this error; of a group, the worst of its members."""
-    if isinstance(error, BaseExceptionGroup):
-        members: tuple[BaseException, ...] = error.exceptions
+    members = leaves(error)
+    if members != [error]:
         return worst(status_of(member) for member in members)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED

@@ -55,6 +55,10 @@ RETRY_PAUSE_S_MAX = 30.0
 """Longest pause before a request that was not sent is tried again; a tool that throttles may ask for
 more, and then the time is looked at again after each such pause."""
 
+DOUBLINGS_MAX = 30
+"""After so many doublings every pause has met its longest; more would overflow, at a look every few
+seconds, within a day's lag."""
+
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What the shell knows and the log does not. Times of waiting are on the owner's monotonic clock."""
@@ -273,8 +277,13 @@ def _unknown(call: CallState, caps: Capabilities, at: Situation) -> Action:
         return Finish()  # skipped: looked at once, so that the log may learn what happened
     if look is not None and isinstance(look.verdict, Conflict):
         return _ask(call, "conflict", f"the tool shows {look.verdict.found}", at)
-    if look is not None and isinstance(look.verdict, InProgress) and at.looks < LOOKS_MAX:
-        return LookAtTool(attempt.number, look.verdict.retry_after_s)
+    if look is not None and isinstance(look.verdict, InProgress):
+        accepted = (
+            attempt.status == "accepted"
+        )  # then "in progress" is an answer, for hours if need be
+        pause_s = max(look.verdict.retry_after_s, _look_pause_s(at) if accepted else 0.0)
+        if accepted or at.looks < LOOKS_MAX:
+            return LookAtTool(attempt.number, pause_s)
     return _by_permission(call, caps, at, may_resend(call, caps, look, at.now_ns))
 
 
@@ -303,7 +312,12 @@ def _accepted(call: CallState, caps: Capabilities, at: Situation) -> Action:
 
 
 def _look_pause_s(at: Situation) -> float:
-    return min(LOOK_PAUSE_S * 2.0**at.looks, LOOK_PAUSE_S_MAX)
+    return _doubled(LOOK_PAUSE_S, at.looks, LOOK_PAUSE_S_MAX)
+
+
+def _doubled(first_s: float, times: int, most_s: float) -> float:
+    """`first_s` doubled so often, at most `most_s`: long before 2 to the power of `times` overflows."""
+    return min(first_s * 2.0 ** min(times, DOUBLINGS_MAX), most_s)
 
 
 def _patience(caps: Capabilities, at: Situation) -> bool:
@@ -458,7 +472,7 @@ def after_send(
         case NoByteLeft(error, retry_after_s):
             pause_s = retry_after_s
             if pause_s is None:
-                pause_s = min(RETRY_PAUSE_S * 2.0 ** (attempt - 1), RETRY_PAUSE_S_MAX)
+                pause_s = _doubled(RETRY_PAUSE_S, attempt - 1, RETRY_PAUSE_S_MAX)
             others_closed = all(a.status == "closed" for a in call.attempts if a.number != attempt)
             final = others_closed and not _budget_left(call, caps)
             retry_at_ns = None if final else now_ns + round(pause_s * 1e9)

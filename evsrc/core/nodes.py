@@ -19,6 +19,9 @@ from evsrc.core.state import NodeId, NodeState, RunState, pins
 RETRY_PAUSE_S_MAX = 300.0
 """Longest pause before a node's next attempt: an outage of hours is better met by a human's resume."""
 
+DOUBLINGS_MAX = 30
+"""After so many growths every pause has met its longest; more would overflow."""
+
 
 class Retry(msgspec.Struct, frozen=True):
     """How often a node may run: `attempts` in all, the first pause in seconds, doubling by `factor`."""
@@ -137,7 +140,7 @@ def node_action(state: RunState, ask: NodeAsk) -> NodeAction:
     doubt = _doubt(state, node, ask)
     if doubt is not None:
         return doubt
-    output = node.output
+    output = _last(node) if ask.pinned else node.output
     if output is not None and (ask.pinned or _admitted(output, ask)):
         return Reuse(output, tuple(keys.why(output.parts, ask.parts)))
     failed = node.failed
@@ -151,6 +154,11 @@ def node_action(state: RunState, ask: NodeAsk) -> NodeAction:
             msgspec.structs.replace(ask.elsewhere, source_run=ask.elsewhere_run, attempt=1)
         )
     return StartNode(1, NodeStarted(ask.node, ask.key, 1, ask.item))
+
+
+def _last(node: NodeState) -> NodeOutput | None:
+    """The output of what ran last. A later attempt without one may have acted: it goes on instead."""
+    return node.output if node.output_order > node.started_order else None
 
 
 def _admitted(output: NodeOutput, ask: NodeAsk) -> bool:
@@ -170,30 +178,72 @@ def _after_failure(failed: NodeFailed, ask: NodeAsk) -> NodeAction:
 
 def _doubt(state: RunState, node: NodeState, ask: NodeAsk) -> NodeAction | None:
     """The question that must be answered first, if an act rests on what has changed."""
-    changed: list[str] = []
-    if ask.pinned and node.output is not None and not _admitted(node.output, ask):
-        changed = keys.why(node.output.parts, ask.parts) or ["upstream outputs"]
-    elif ask.pinned and node.output is None and node.started is not None:
-        changed = ["code or inputs"] if node.started.key != ask.key else []
-    changed += [f"file:{path} in two versions" for path in ask.mixed]
-    if not changed:
+    changed = _changed_since(node, ask) if ask.pinned else []
+    mixed = [f"file:{path} in two versions" for path in ask.mixed]
+    if not changed and not mixed:
         return None
-    digest = _digest_of(ask)
-    id_ = keys.question_id(ask.subject, "pinned", digest)
+    subject, digest = ask.subject, ask.key + "".join(f"+{path}" for path in ask.mixed)
+    if ask.item and not mixed and all(part in ask.parts for part in changed):
+        # Items that share one change (a feed, the code) share one question: a person answers it once.
+        subject, digest = ask.node, ",".join(f"{part}={ask.parts[part]}" for part in changed)
+    text = (
+        f"An act of this run rests on {subject}, and {', '.join(changed + mixed)} changed since. "
+        "Keep the act on the older evidence?"
+    )
+    return _about_acts(state, subject, digest, text, ask.now_ns)
+
+
+def _changed_since(node: NodeState, ask: NodeAsk) -> list[str]:
+    """Which parts of the key differ from what an act rests on."""
+    output, started = _last(node), node.started
+    if output is not None:
+        if _admitted(output, ask):
+            return []
+        return keys.why(output.parts, ask.parts) or ["upstream outputs"]
+    return ["code or inputs"] if started is not None and started.key != ask.key else []
+
+
+def _about_acts(
+    state: RunState, subject: str, digest: str, text: str, now_ns: int
+) -> AskAbout | AwaitAnswer | None:
+    id_ = keys.question_id(subject, "pinned", digest)
     asked = state.questions.get(id_)
     if asked is not None:  # the only answer that fits is "keep", and it was said of exactly this
         return AwaitAnswer(id_) if asked.answered is None else None
+    return AskAbout(QuestionAsked(id_, "pinned", subject, text, digest=digest, at_ns=now_ns))
+
+
+class LetStand(msgspec.Struct, frozen=True):
+    """These recorded calls and reads may stay unasked: nothing acted, or a person lets the acts stand."""
+
+    ids: tuple[str, ...]
+
+
+def unasked(
+    state: RunState, ask: NodeAsk, missing: Mapping[str, str]
+) -> LetStand | AskAbout | AwaitAnswer:
+    """An attempt ended well without asking for `missing` (id -> description) of its scope.
+
+    What an earlier attempt, or an earlier key, recorded is asked about if it acted. What this very
+    attempt recorded is left out of the answer: its code diverged.
+    """
+    began = state.nodes.get((ask.node, ask.item), NodeState()).started_order
+    earlier = tuple(id_ for id_ in missing if _order(state, id_) < began)
+    acts = [id_ for id_ in earlier if id_ in state.calls and pins(state.calls[id_])]
+    if not acts:
+        return LetStand(earlier)
+    digest = f"{ask.key} without {','.join(sorted(acts))}"
     text = (
-        f"An act of this run rests on {ask.subject}, and {', '.join(changed)} changed since. "
-        "Keep the act on the older evidence?"
+        f"{ask.subject} is done now without {', '.join(missing[id_] for id_ in acts)}, which an "
+        "earlier attempt of it did. Keep that act?"
     )
-    return AskAbout(
-        QuestionAsked(id_, "pinned", ask.subject, text, digest=digest, at_ns=ask.now_ns)
-    )
+    return _about_acts(state, ask.subject, digest, text, ask.now_ns) or LetStand(earlier)
 
 
-def _digest_of(ask: NodeAsk) -> str:
-    return ask.key + "".join(f"+{path}" for path in ask.mixed)
+def _order(state: RunState, id_: str) -> int:
+    """Where in the run it was recorded first."""
+    call, read, gave_up = state.calls.get(id_), state.reads.get(id_), state.gave_up.get(id_)
+    return min(e.order for e in (call, read, gave_up) if e is not None)
 
 
 def node_failed(
@@ -202,7 +252,8 @@ def node_failed(
     """The event of a failed attempt: with a time for the next one if it is transient and allowed."""
     retry_at_ns = None
     if error.transient and attempt < retry.attempts:
-        pause_s = min(retry.pause_s * retry.factor ** (attempt - 1), RETRY_PAUSE_S_MAX)
+        doublings = min(attempt - 1, DOUBLINGS_MAX)
+        pause_s = min(retry.pause_s * retry.factor**doublings, RETRY_PAUSE_S_MAX)
         retry_at_ns = now_ns + round(pause_s * 1e9)
     return NodeFailed(ask.node, ask.key, attempt, error, ask.item, retry_at_ns)
 
@@ -225,6 +276,10 @@ def planned(state: RunState | None, ask: NodeAsk) -> Planned:
     node = None if state is None else state.nodes.get((ask.node, ask.item))
     output = None if node is None else node.output
     differs = () if output is None else tuple(keys.why(output.parts, ask.parts))
+    if node is not None and ask.pinned and node.started_order > node.output_order:
+        changed = _changed_since(node, ask)
+        return Planned(ask.node, "pinned", ("unfinished", *changed), ask.item)
+    differs += tuple(f"file:{path} in two versions" for path in ask.mixed)
     if output is not None and ask.pinned:
         return Planned(ask.node, "pinned", differs, ask.item)
     if output is not None and _admitted(output, ask):

@@ -31,7 +31,9 @@ def within(scope: Scope, unit: Scope) -> bool:
 
 def recorded(state: RunState, unit: Scope) -> list[Recorded]:
     """What user code in `unit` saw, in the order in which it saw it."""
-    found = [_read(r) for r in state.reads.values() if within(r.event.scope, unit)]
+    # Cancelled while its value was being written: the caller saw the cancel, not the value.
+    seen_reads = [r for r in state.reads.values() if r.id not in state.gave_up]
+    found = [_read(r) for r in seen_reads if within(r.event.scope, unit)]
     for given_up in state.gave_up.values():
         event = given_up.event
         if within(event.scope, unit):

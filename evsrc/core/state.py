@@ -185,16 +185,14 @@ class NodeState(msgspec.Struct):
     started_order: int = 0
     failed: NodeFailed | None = None
     output: NodeOutput | None = None
+    output_order: int = 0
     runs: int = 0
 
     @property
     def unfinished(self) -> bool:
-        """Started, and neither failed nor done with the same key and attempt."""
-        s = self.started
-        if s is None:
-            return False
-        ends = (self.output, self.failed)
-        return all(e is None or (e.key, e.attempt) != (s.key, s.attempt) for e in ends)
+        """Started, and neither failed nor done since."""
+        begun = self.started is not None and self.output_order < self.started_order
+        return begun and self.failed is None
 
 
 class QuestionState(msgspec.Struct):
@@ -344,7 +342,7 @@ def _node(state: RunState, event: NodeStarted | NodeOutput | NodeFailed) -> None
             node.started, node.started_order, node.failed = event, state.events, None
             node.runs += 1
         case NodeOutput():
-            node.output, node.failed = event, None
+            node.output, node.output_order, node.failed = event, state.events, None
         case NodeFailed():
             node.failed = event
 

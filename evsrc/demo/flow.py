@@ -14,7 +14,15 @@ from typing import Any
 import evsrc
 from evsrc.demo import nodes
 from evsrc.demo.corpus import Finding, Indicator
-from evsrc.demo.nodes import Assessment, Effected, Enrichment, Report, Reputation, Triage
+from evsrc.demo.nodes import (
+    Asset,
+    Assessment,
+    Effected,
+    Enrichment,
+    Report,
+    Reputation,
+    Triage,
+)
 from evsrc.demo.tools import TrustingTools, WorldTools
 
 Heard = Callable[[str], None]
@@ -25,7 +33,7 @@ def _deaf(_: str) -> None:
     """Nobody counts."""
 
 
-def build_flow(  # noqa: C901  eleven declarations in a row; nothing is decided here
+def build_flow(
     tools: WorldTools | TrustingTools,
     feed: str,
     *,
@@ -42,7 +50,19 @@ def build_flow(  # noqa: C901  eleven declarations in a row; nothing is decided 
     """
     flow = evsrc.Flow(name, input=Finding, run_id=lambda finding: finding.uid)
     pager = tools.blind_page if blind and isinstance(tools, WorldTools) else tools.page
+    _gather(flow, feed, tools.enrich, heard)
+    _judge(flow, heard)
+    _contain(flow, tools, heard)
+    _tell(flow, tools.open_ticket, pager, heard)
+    return flow
 
+
+# The bodies stand in closures over the tools, which have no stable form: hence a declared version.
+
+
+def _gather(
+    flow: evsrc.Flow[Finding], feed: str, enrich: evsrc.Tool[..., Enrichment], heard: Heard
+) -> None:
     @flow.node(version="1")
     async def triage(finding: Finding) -> Triage:
         heard("triage")
@@ -67,27 +87,38 @@ def build_flow(  # noqa: C901  eleven declarations in a row; nothing is decided 
         return await nodes.reputation(indicator, feed)
 
     @flow.node(version="1")
-    def asset(triage: Triage) -> nodes.Asset:
+    def asset(triage: Triage) -> Asset:
         heard("asset")
         return nodes.asset(triage)
 
     @flow.node(version="1")
     async def context(run: evsrc.Run, triage: Triage) -> Enrichment:
         heard("context")
-        return await run.call(tools.enrich, **nodes.enrich_arguments(triage))
+        return await run.call(enrich, **nodes.enrich_arguments(triage))
 
+
+def _judge(flow: evsrc.Flow[Finding], heard: Heard) -> None:
     @flow.node(version="1")
     async def verdict(
-        triage: Triage, reputation: list[Reputation], asset: nodes.Asset, context: Enrichment
+        triage: Triage, reputation: list[Reputation], asset: Asset, context: Enrichment
     ) -> Assessment:
         heard("verdict")
         return nodes.verdict(triage, reputation, asset, context)
 
     @flow.node(version="1")
-    async def ticket(run: evsrc.Run, triage: Triage, verdict: Assessment) -> Effected:
-        heard("ticket")
-        return await run.call(tools.open_ticket, **nodes.ticket_arguments(triage, verdict))
+    async def report(
+        triage: Triage,
+        verdict: Assessment,
+        ticket: Effected,
+        block: Effected | None,
+        disable: Effected | None,
+        page: Effected | None,
+    ) -> Report:
+        heard("report")
+        return nodes.report(triage, verdict, ticket, block, disable, page)
 
+
+def _contain(flow: evsrc.Flow[Finding], tools: WorldTools | TrustingTools, heard: Heard) -> None:
     @flow.node(version="1")
     async def block(run: evsrc.Run, triage: Triage, verdict: Assessment) -> Effected | None:
         heard("block")
@@ -104,6 +135,18 @@ def build_flow(  # noqa: C901  eleven declarations in a row; nothing is decided 
             return None
         return await run.call(tools.disable_account, **arguments)
 
+
+def _tell(
+    flow: evsrc.Flow[Finding],
+    open_ticket: evsrc.Tool[..., Effected],
+    pager: evsrc.Tool[..., Effected],
+    heard: Heard,
+) -> None:
+    @flow.node(version="1")
+    async def ticket(run: evsrc.Run, triage: Triage, verdict: Assessment) -> Effected:
+        heard("ticket")
+        return await run.call(open_ticket, **nodes.ticket_arguments(triage, verdict))
+
     @flow.node(version="1")
     async def page(
         run: evsrc.Run, triage: Triage, verdict: Assessment, ticket: Effected
@@ -113,20 +156,6 @@ def build_flow(  # noqa: C901  eleven declarations in a row; nothing is decided 
         if arguments is None:
             return None
         return await run.call(pager, **arguments)
-
-    @flow.node(version="1")
-    async def report(
-        triage: Triage,
-        verdict: Assessment,
-        ticket: Effected,
-        block: Effected | None,
-        disable: Effected | None,
-        page: Effected | None,
-    ) -> Report:
-        heard("report")
-        return nodes.report(triage, verdict, ticket, block, disable, page)
-
-    return flow
 
 
 def all_tools(tools: WorldTools | TrustingTools) -> list[evsrc.Tool[..., Any]]:

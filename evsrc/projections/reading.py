@@ -7,13 +7,17 @@ them without the user's classes.
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from evsrc.core.codec import decode_events
 from evsrc.core.events import Event
 from evsrc.core.state import RunState, evolve
+from evsrc.errors import LogCorrupt
 from evsrc.log.base import Record
 from evsrc.projections.base import Seen
+
+if TYPE_CHECKING:
+    from evsrc.log.file.reader import ReadReport
 
 FOLLOW_POLL_S = 0.2
 """How often a follower looks for new records."""
@@ -32,20 +36,31 @@ class LogReader:
         With `follow` it does not end: it waits for more, until the caller stops iterating.
 
         Raises:
-            LogCorrupt: a record before the tail does not verify.
+            LogCorrupt: a record does not verify and what follows proves that it once did. A tail that
+                is missing whole is found by `evsrc.verify`, which knows the mark.
             FileNotFoundError: there is no log.
         """
-        from evsrc.log.file.reader import read_records
+        from evsrc.log.file.reader import LogReader as FileReader
 
+        reader = FileReader(self._path, after=after, stream=run)
         while True:
-            for record in read_records(self._path, after=after, stream=run):
-                after = record.position
-                yield record
+            yield from reader.advance()
             if not self._follow:
+                self._check(reader.report)
                 return
             import time
 
             time.sleep(FOLLOW_POLL_S)
+
+    @staticmethod
+    def _check(report: "ReadReport") -> None:
+        if report.state == "corrupt":
+            raise LogCorrupt(
+                report.reason,
+                segment=report.segment,
+                offset=report.offset,
+                sequence=report.sequence,
+            )
 
     def events(
         self,

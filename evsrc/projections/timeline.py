@@ -12,7 +12,7 @@ Does not know: terminals, colours, time zones.
 | skipped | somebody decided to go on without knowing |
 | earlier attempt | the node's output is of a later attempt than an effect in its scope: the log does not |
 | | say whether the later one asked for it |
-| no output | the run ended, and an effect stands in a node that gave no output |
+| no output | the run ended, and a node that acted gave no output |
 | does not fit | an answer that changed nothing |
 """
 
@@ -118,14 +118,14 @@ class Timeline:
         if isinstance(seen.event, NodeOutput):
             mark: Mark = "earlier attempt"
             calls = _earlier(self.state, seen.event)
-            why = "is of an earlier attempt than the output of"
+            why = "acted, or may have, in an earlier attempt than the one that gave the output"
         elif isinstance(seen.event, _END):
             mark, calls = "no output", _without_output(self.state)
-            why = "stands, and there is no output of"
+            why = "acted, or may have, and its node gave no output"
         else:
             return
         for call in calls:
-            text = f"effect of {_name(call)} {why} {_place(call.intent.scope)}"
+            text = f"{_name(call)} {why}"
             self.lines.append(Line(seen.position, seen.time_ns, text, (mark,), call.id))
 
 
@@ -238,8 +238,9 @@ def _outcome(event: _Outcome) -> str:
         case CallNotSent(attempt=n, error=error, final=final):
             end = ", no further attempt" if final else ""
             return f"not sent (attempt {n}){end}: {error.message}"
-        case OutcomeUnknown(attempt=n, cause=cause):
-            return f"outcome unknown (attempt {n}): {cause}"
+        case OutcomeUnknown(attempt=n, cause=cause, error=error):
+            because = "" if error is None else f", {error.type}: {error.message}"
+            return f"outcome unknown (attempt {n}): {cause}{because}"
         case IntentReconciled():
             return _verdict(event)
         case EvidenceAdded(attempt=n, source=source, detail=detail):

@@ -92,6 +92,8 @@ class Driver:
         """Set and replaced whenever `parked` or `ended` changed."""
         self._gave_up = False
         self._closing = False
+        self._callers = 0
+        self._preparing: anyio.CancelScope | None = None
         self._sending: anyio.CancelScope | None = None
         self._looking: anyio.CancelScope | None = None
         self._in_flight = False
@@ -106,11 +108,22 @@ class Driver:
         self.bound, self._gave_up, self.not_after_ns = bound, False, not_after_ns
         self.journal.wake(self.spec.call)
 
+    def join(self) -> None:
+        """One more caller waits: several may, under a key of their own."""
+        self._callers += 1
+
+    def leave(self, *, gave_up: bool) -> None:
+        """A caller waits no more. Only the last one that gives up stops the call."""
+        self._callers -= 1
+        if gave_up and not self._callers:
+            self.give_up()
+
     def give_up(self) -> None:
         """The caller left: stop the send, go on settling, send nothing new."""
         self._gave_up = True
-        if self._sending is not None:
-            self._sending.cancel()
+        for scope in (self._preparing, self._sending):
+            if scope is not None:
+                scope.cancel()
         self.journal.wake(self.spec.call)
 
     def close(self) -> None:
@@ -258,19 +271,23 @@ class Driver:
         bound = self.bound
         if bound is None:
             raise AssertionError("an intent is only owed where the arguments are known")
-        if not self.services.take_target(self.spec.target, self.spec.call):
+        if self._gave_up or not self.services.take_target(self.spec.target, self.spec.call):
             return
         if action.attempt == 1:
             self._moment("before_intent", action.attempt)
         call = self._call(action.attempt)
-        prepared, failure = await self._prepare(call, bound)
+        with anyio.CancelScope() as self._preparing:
+            prepared, failure = await self._prepare(call, bound)
+        if self._gave_up:
+            return  # nothing was sent, and no intent says that it might have been
         intent = self._intent(action.attempt, prepared)
         stop = failure or self._reason_not_to_send(action)
         if stop is not None:
             await self._record([intent, stop])
             return
-        if self.services.orphans and intent.marker in self.services.orphans:
-            # A sweep saw our own marker without an intent: the effect may be there already.
+        if action.attempt == 1 and intent.marker in self.services.orphans:
+            # A sweep saw our own marker without an intent: the effect may be there already. Once the
+            # look that follows has excluded that, a further attempt is like any other.
             unknown = OutcomeUnknown(
                 self.spec.call, action.attempt, "swept", at_ns=self.services.clock.now_ns()
             )
@@ -280,6 +297,10 @@ class Driver:
         await self.journal.append([intent], durable=True)
         self._moment("after_intent", action.attempt)
         self._looks, self._look = 0, None
+        stop = self._reason_not_to_send(action)
+        if stop is not None:
+            await self._record([stop])
+            return
         call = self._call(action.attempt, prepared, intent.at_ns)
         report = await self._send(call, bound, intent)
         self._doubt_began = self.services.clock.monotonic()
@@ -297,7 +318,8 @@ class Driver:
         self._moment("after_result", action.attempt, type(report).__name__)
 
     def _reason_not_to_send(self, action: decide.RecordIntent) -> CallNotSent | None:
-        # Checked again, last, after every queue and limiter: time may have run out in there.
+        # Checked after every queue and limiter, and last when the intent is down: time may have run
+        # out in there.
         too_late = self.not_after_ns is not None and (
             self.services.clock.now_ns() > self.not_after_ns
         )
@@ -440,7 +462,8 @@ class Driver:
         try:
             arguments = self._arguments(self.call)
             with anyio.move_on_after(PROBE_TIMEOUT_S):
-                return await self.tool.probe(call, arguments, self.services.threads)
+                verdict = await self.tool.probe(call, arguments, self.services.threads)
+                return _redacted(verdict, call)
             return Undetermined(f"no answer within {PROBE_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001  a look that fails tells nothing; it is tried again
             return Undetermined(call.redact(f"{type(error).__name__}: {error}")[:500])
@@ -462,6 +485,16 @@ class Driver:
             verdict.gone,
             verdict.evidence or answered.why,
         )
+
+
+def _redacted(verdict: AnyVerdict, call: Call) -> AnyVerdict:
+    """The verdict without secrets in its texts: they end in questions, which people read and forward."""
+    texts = {
+        name: call.redact(text)
+        for name in ("evidence", "reason", "found")
+        if (text := getattr(verdict, name, ""))
+    }
+    return msgspec.structs.replace(verdict, **texts)
 
 
 VALUE_BYTES_MAX = 512 * 1024

@@ -16,7 +16,7 @@ from evsrc.errors import CallerError, DivergenceError, RunStopped
 from evsrc.runtime.driver import Driver
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.services import Services
-from evsrc.runtime.unit import Place, Unit, current_place
+from evsrc.runtime.unit import Place, Unit, current_asyncio_task, current_place
 
 T = TypeVar("T")
 
@@ -56,14 +56,37 @@ class Execution:
             DivergenceError: the code ended without asking for a recorded call.
         """
         token = current_place.set(Place(unit, unit.scope))
+        pending = _pending_cancels()
         try:
             value = await body()
+        except Exception:
+            self._forget_cancels(pending)
+            # A node's further attempt may fail before it comes to what an earlier one asked for. The
+            # code of a workflow came past all of it when it was recorded: that it fails now is no end.
+            if not unit.scope:
+                self._check_all_asked(unit)
+            raise
         finally:
             current_place.reset(token)
+        self._forget_cancels(pending)
         if self.blocked is not None:
             raise self.blocked  # the body may have swallowed it
+        self._check_all_asked(unit)
+        return value
+
+    def _forget_cancels(self, before: int) -> None:
+        """Drop what the body left behind of cancels that were its own affair and are over.
+
+        asyncio.TaskGroup of 3.11 leaves the cancel that a failing child caused on its parent. Later on,
+        our own scopes would take it for a cancel from outside, and let it end the task.
+        """
+        task = None if self.stopped else current_asyncio_task()
+        while task is not None and task.cancelling() > before:
+            task.uncancel()
+
+    def _check_all_asked(self, unit: Unit) -> None:
         missing = unit.queue.missing
-        if missing:
+        if missing and not self.stopped:
             self.block(
                 DivergenceError(
                     f"run {self.run_id!r}, scope {'/'.join(unit.scope) or '(run)'}: the code ended "
@@ -73,7 +96,6 @@ class Execution:
             )
         if self.blocked is not None:
             raise self.blocked
-        return value
 
     # ---- waiting for a call ---------------------------------------------------------------------
 
@@ -93,18 +115,27 @@ class Execution:
         """Wait until `driver` ended. A caller that is cancelled is recorded as having given up."""
         began = self.services.clock.monotonic()
         unit.live += 1
-        live = True
+        live, waited = True, False
+        driver.join()
         try:
             while not driver.ended.is_set():
                 if live == driver.parked:
                     live = not driver.parked
+                    waited |= not live
                     unit.live += 1 if live else -1
                     unit.parked += -1 if live else 1
-                    _pulse(unit)
+                    unit.pulse()
                 await driver.state_changed.wait()
+            if waited:
+                if not live:
+                    live = True
+                    unit.live += 1
+                    unit.parked -= 1
+                    unit.pulse()
+                await unit.resumed()
         except anyio.get_cancelled_exc_class():
+            driver.leave(gave_up=not self.stopped)
             if not self.stopped:
-                driver.give_up()
                 waited_s = self.services.clock.monotonic() - began
                 await self.record_give_up(driver.spec.call, scope, driver.tool.name, waited_s)
             raise
@@ -113,7 +144,7 @@ class Execution:
                 unit.live -= 1
             else:
                 unit.parked -= 1
-            _pulse(unit)
+            unit.pulse()
 
     async def record_give_up(self, subject: str, scope: Scope, name: str, waited_s: float) -> None:
         """Record that a caller stopped waiting, before its code goes on. Shielded: it was cancelled."""
@@ -142,9 +173,9 @@ class Execution:
         )
 
 
-def _pulse(unit: Unit) -> None:
-    unit.idle.set()
-    unit.idle = anyio.Event()
+def _pending_cancels() -> int:
+    task = current_asyncio_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def wait_parked(unit: Unit) -> None:

@@ -154,6 +154,7 @@ class Flow(Generic[I]):
     @overload
     def node(
         self,
+        /,
         *,
         needs: Needs = (),
         reads: Sequence[str | os.PathLike[str]] = (),

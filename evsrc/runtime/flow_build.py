@@ -7,6 +7,7 @@ Does not know: runs or logs.
 import inspect
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -74,7 +75,8 @@ def _params_digest(declared: Declared, where: str) -> str:
     try:
         return canonical.digest(declared.params)
     except NoStableForm as error:
-        raise NoStableForm(f"{where}, params{error.path}", error.why) from error
+        path = error.path.removeprefix("value")
+        raise NoStableForm(f"{where}, params{path}", error.why) from error
 
 
 def _parameters(
@@ -92,7 +94,9 @@ def _parameters(
         _place(flow, declared, names, parameter, hints, found, where)
     strange = declared.params.keys() - {parameter.name for parameter in parameters}
     if strange:
-        raise DefinitionError(f"{where}: params= gives {min(strange)!r}, which is no parameter of it")
+        raise DefinitionError(
+            f"{where}: params= gives {min(strange)!r}, which is no parameter of it"
+        )
     return found
 
 
@@ -146,7 +150,7 @@ def _check_edges(flow: Flow[Any], node: Node, nodes: Mapping[str, Node]) -> None
 
 
 def _gives(node: Node) -> Any:
-    return list[node.returns] if node.is_each else node.returns
+    return GenericAlias(list, (node.returns,)) if node.is_each else node.returns
 
 
 def _check_edge(where: str, parameter: str, upstream: str, given: Any, taken: Any) -> None:

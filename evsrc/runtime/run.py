@@ -7,6 +7,7 @@ Does not know: how a call is settled (driver.py) or when the code is thrown away
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar, overload
 
 import anyio
@@ -34,7 +35,7 @@ from evsrc.errors import (
 from evsrc.runtime.driver import CallSpec, Driver, error_data
 from evsrc.runtime.execution import Execution
 from evsrc.runtime.signature import Signature, signature_of
-from evsrc.runtime.unit import Place, Unit, check_label, current_place
+from evsrc.runtime.unit import Place, Unit, check_label, current_asyncio_task, current_place
 from evsrc.tools.binding import Bound
 from evsrc.tools.bound import BoundTool
 from evsrc.tools.call import Call, Secrets
@@ -192,6 +193,7 @@ class Run:
             unit.queue.handed_out(spec.call)
         elif not (recorded and spec.own_key and call is not None and call.outcome is not None):
             await self._execution.turn_live(unit, spec.call, scope, tool.name)
+            self._check_in_flight(spec)  # again: another caller of an own key may have come first
             driver = self._drive(tool, bound, spec)
             await self._execution.wait_for(unit, driver, scope)
             if driver.error is not None:
@@ -273,8 +275,16 @@ class Run:
                 instance=tool.instance,
                 secrets=Secrets(self._execution.services.secrets),
             )
-            with anyio.fail_after(tool.capabilities.timeout_s):
-                return await tool.send(call, bound.arguments, self._execution.services.threads)
+            services = self._execution.services
+            try:
+                async with services.limiter(tool) or nullcontext():
+                    with anyio.fail_after(tool.capabilities.timeout_s):
+                        return await tool.send(call, bound.arguments, services.threads)
+            except CallerError:
+                raise
+            except Exception as error:  # noqa: BLE001  recorded by `_observe`, without the call's secrets
+                data = error_data(error, call)
+                raise StepFailed(data.type, data.message, data.transient) from None
 
         digest = keys.bytes_digest(bound.identity)
         return await self._read(place, signature, digest, work, cost=tool.capabilities.cost)
@@ -292,44 +302,53 @@ class Run:
         try:
             id_ = keys.step_id(self.id, place.scope, signature.name, label, ordinal)
             known = self._execution.journal.state.reads.get(id_)
-            queued = unit.queue.asked(id_)
-            if known is not None and queued is not None:
+            if known is not None:
                 _check_read(known, digest)
+            queued = unit.queue.asked(id_)
+            if queued is not None:
                 await unit.queue.turn(id_)
                 if queued.kind == "abandoned":
                     return await self._execution.replay_give_up(unit, queued)
                 unit.queue.handed_out(id_)
-                return _deliver_read(signature, known.event)
-            await unit.queue.live()
-            unit.check()
+                return _deliver_read(signature, self._execution.journal.state.reads[id_].event)
             blank = StepRecorded(place.scope, signature.name, digest, label, ordinal, cost=cost)
-            return await self._live_read(unit, signature, blank, work)
+            return await self._live_read(unit, id_, signature, blank, work)
         finally:
             claim.release()
 
     async def _live_read(
         self,
         unit: Unit,
+        id_: str,
         signature: Signature,
         blank: StepRecorded,
         work: Callable[[], Awaitable[Any]],
     ) -> Any:
-        clock, began = self._execution.services.clock, self._execution.services.clock.monotonic()
+        began = self._execution.services.clock.monotonic()
         unit.live += 1
         try:
+            await unit.queue.live()
+            unit.check()
             event = await self._observe(signature, blank, work)
+            unit.check()
+            await self._execution.journal.append([event], durable=self._options.durable)
         except anyio.get_cancelled_exc_class():
             if not self._execution.stopped:
-                waited_s = clock.monotonic() - began
-                given_up = msgspec.structs.replace(blank, abandoned=True, waited_s=waited_s)
-                with anyio.CancelScope(shield=True):
-                    await self._execution.journal.append([given_up], durable=False)
+                waited_s = self._execution.services.clock.monotonic() - began
+                await self._read_given_up(id_, blank, waited_s)
             raise
         finally:
             unit.live -= 1
-        unit.check()
-        await self._execution.journal.append([event], durable=self._options.durable)
         return _deliver_read(signature, event)
+
+    async def _read_given_up(self, id_: str, blank: StepRecorded, waited_s: float) -> None:
+        """Record that the caller of a read was cancelled, before its code goes on. Shielded."""
+        if id_ in self._execution.journal.state.reads:  # the value landed, the caller does not see it
+            await self._execution.record_give_up(id_, blank.scope, blank.name, waited_s)
+            return
+        given_up = msgspec.structs.replace(blank, abandoned=True, waited_s=waited_s)
+        with anyio.CancelScope(shield=True):
+            await self._execution.journal.append([given_up], durable=False)
 
     async def _observe(
         self, signature: Signature, blank: StepRecorded, work: Callable[[], Awaitable[Any]]
@@ -363,7 +382,8 @@ class Run:
         Each item is a scope of its own, named by its key. All items end before this returns or raises.
 
         Raises:
-            KeyReuseError: two items have one key.
+            KeyReuseError: two items have one key, or the label named another map of this scope.
+            AmbiguousCall: another unlabelled map of this scope is under way.
             LimitExceeded: more than 10,000 items, or a key over 200 bytes.
             Exception: the first failing item's error, in the order of the items.
         """
@@ -372,7 +392,9 @@ class Run:
         if len(todo) > MAP_ITEMS_MAX:
             raise LimitExceeded(f"run.map of {len(todo)} items, at most {MAP_ITEMS_MAX}")
         names = item_keys([key(item) for item in todo], "run.map")
-        label = self._options.label or f"#{place.unit.next_ordinal(place.scope, 'map')}"
+        # With a colon, which no name of a tool or step has that could be counted with it.
+        ordinal, claim = place.unit.claim(place.scope, "run.map:", self._options.label)
+        label = self._options.label or f"#{ordinal}"
         results: list[R | BaseException | None] = [None] * len(todo)
         slots = anyio.CapacityLimiter(at_once)
 
@@ -385,9 +407,12 @@ class Run:
                 except Exception as error:  # noqa: BLE001  siblings finish; raised below, in item order
                     results[index] = error
 
-        async with anyio.create_task_group() as group:
-            for index in range(len(todo)):
-                group.start_soon(one, index)
+        try:
+            async with anyio.create_task_group() as group:
+                for index in range(len(todo)):
+                    group.start_soon(one, index)
+        finally:
+            claim.release()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -421,15 +446,7 @@ async def _release_after(driver: Driver, claim: Any) -> None:
 
 def being_cancelled() -> bool:
     """Was this task cancelled from outside (asyncio's own cancel), not what it awaited?"""
-    import sys
-
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
+    task = current_asyncio_task()
     return task is not None and task.cancelling() > 0
 
 

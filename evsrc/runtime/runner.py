@@ -80,6 +80,8 @@ class Runner:
     def wake(self) -> None:
         """A question was answered: replay, if the code was thrown away."""
         self._wanted = True
+        if not self._finished and self._idle.is_set():
+            self._idle = anyio.Event()  # whoever asks from now on waits for what the answer leads to
         self._wake.set()
 
     async def ended(self, *, through_suspension: bool) -> None:
@@ -127,7 +129,8 @@ class Runner:
             self._moment("run_suspended")
             self._idle.set()
             await self._wake.wait()
-        self._idle = anyio.Event()
+        if self._idle.is_set():
+            self._idle = anyio.Event()
         self._wake = anyio.Event()
         self._wanted = False
 

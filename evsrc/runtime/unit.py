@@ -6,10 +6,13 @@ Does not know: tools or events. The scope path lives in a context variable, so t
 closure still names the scope of the task that uses it.
 """
 
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 
 from evsrc.core.events import Scope
 from evsrc.core.replay import owed, recorded
@@ -68,6 +71,8 @@ class Unit:
         self.parked = 0
         """Asks that wait for a human."""
         self.idle = anyio.Event()
+        self.resumed: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
+        """Awaited after a wait for a human, before the code goes on: a node takes its slot again."""
         self._counters: dict[tuple[Scope, str], _Counter] = {}
         self._labels: set[tuple[Scope, str, str]] = set()
 
@@ -104,6 +109,22 @@ class Unit:
         counter.count += 1
         counter.in_flight += 1
         return counter.count, _Claim(counter)
+
+    def pulse(self) -> None:
+        """What waits or goes on has changed."""
+        self.idle.set()
+        self.idle = anyio.Event()
+
+    @contextmanager
+    def parking(self) -> Generator[None]:
+        """Something of this unit waits for a human."""
+        self.parked += 1
+        self.pulse()
+        try:
+            yield
+        finally:
+            self.parked -= 1
+            self.pulse()
 
     def next_ordinal(self, scope: Scope, name: str) -> int:
         """The number of the next unlabelled scope of that name (for `run.map`)."""
@@ -152,9 +173,20 @@ def _current_task() -> Any:
             return trio.lowlevel.current_task()
         except RuntimeError:
             pass  # trio is loaded, but this loop is asyncio
-    import asyncio
+    return current_asyncio_task()
 
-    return asyncio.current_task()
+
+def current_asyncio_task() -> Any:
+    """The native task where asyncio runs this code, else None."""
+    import sys
+
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 def _alive(task: Any) -> bool:

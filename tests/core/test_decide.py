@@ -256,6 +256,8 @@ class Simulation:
         if self.dies():
             self.crash()
             return
+        if not self.calm and self.random.random() < 0.05:
+            self.a_person_speaks_unasked()
         report = self.send(version)
         if report is None or self.dies():
             self.crash()
@@ -333,11 +335,23 @@ class Simulation:
             self.append(*human_verdict(call, question, verdict, self.owner.now_ns()))
             self.owner.looks, self.owner.look = 0, None
 
+    def a_person_speaks_unasked(self) -> None:
+        """While the attempt is in flight somebody looks, sees nothing, and says so."""
+        call = self.call
+        assert call is not None
+        if self.world.effects:
+            return
+        if not self._will_be_found():
+            self.explained += 1
+        verdict = HumanVerdict(answer="absent", by="bob")
+        self.append(*human_verdict(call, "", verdict, self.owner.now_ns()))
+
     def _will_be_found(self) -> bool:
         """Does the look before the next attempt surely see what lands after the person looked?"""
         tool = self.tool
         bounded = tool.lag_s is not None or tool.effect in (Effect.NAMED, Effect.STATE)
-        return tool.can_probe and bounded and tool.late_s is not None
+        kept = tool.history or tool.effect is Effect.NAMED
+        return tool.can_probe and bounded and kept and tool.late_s is not None
 
     # ---- what must hold ---------------------------------------------------------------------
 
@@ -346,7 +360,7 @@ class Simulation:
         story = "\n".join(self.history)
         call = self.call
         count = len(self.world.effects)
-        allowed = 1 + self.explained + (call is not None and call.duplicate)
+        allowed = 1 + self.explained
         assert count <= allowed, f"{count} effects, {self.explained} explained\n{story}"
         if call is None:
             return

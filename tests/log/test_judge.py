@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ from evsrc.log.file.framing import (
 from evsrc.log.file.judge import Judgement, judge
 from evsrc.log.file.log import FileLog
 from evsrc.log.file.mark import Mark
-from evsrc.log.file.segments import segment_name
+from evsrc.log.file.segments import Segment, chain, parse_header, segment_name
 from evsrc.log.streams import Heads
 from tests.log.support import files_of, mark_of, segments_of
 
@@ -275,6 +276,29 @@ def test_segments_of_two_logs_do_not_mix(tmp_path: Path) -> None:
     first, second = min(n for n in one if n.endswith("evlog")), sorted(two)[1]
     with pytest.raises(LogCorrupt, match="another log"):
         segments_of({first: one[first], second: two[second]})
+
+
+def test_names_and_numbers_agree(tmp_path: Path) -> None:
+    """A segment under another's name, or one that follows another number, is refused."""
+    files = _rolled(tmp_path)
+    first, second, *_ = sorted(name for name in files if name.endswith(".evlog"))
+    with pytest.raises(LogCorrupt, match="the header says first sequence 1"):
+        parse_header(second, files[first])
+    header = parse_header(second, files[second])
+    odd = msgspec.structs.replace(header, previous_number=7)
+    one = Segment(first, parse_header(first, files[first]), lambda: b"")
+    with pytest.raises(LogCorrupt, match="expected segment number 2"):
+        chain([one, Segment(second, odd, lambda: b"")])
+
+
+def test_a_record_that_does_not_fit_its_stream_is_refused() -> None:
+    """A record that verifies but has no place in its stream stops everything, with its place."""
+    data, ends = make([[1], [2], [3]])
+    heads = Heads()
+    heads.next("other", b"", count=1, expected=None, time_ns=0)
+    with pytest.raises(LogCorrupt, match="position 1 does not fit its stream") as damage:
+        judge(segments_of({segment_name(1, b"abcd"): data}), mark_at(ends[3]), heads.admit)
+    assert (damage.value.offset, damage.value.sequence) == (ends[1].offset, 1)
 
 
 def test_a_dead_tail_stays_dead(tmp_path: Path) -> None:

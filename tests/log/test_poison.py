@@ -1,6 +1,7 @@
 """H09: after one failed write or sync the handle never writes again; opening anew tells the truth."""
 
 import errno
+import threading
 from pathlib import Path
 
 import anyio
@@ -69,6 +70,36 @@ async def test_h09_the_sync_fails_then_works(call: str, error: int, tmp_path: Pa
         assert bodies == [b"good"] + [b"X"] * (len(bodies) - 1)
         assert (await again_log.append("s", b"Z")).position == len(bodies) + 1
     assert verify(tmp_path / "log").state == "clean"
+
+
+async def test_what_waits_behind_a_failure_is_not_written(tmp_path: Path) -> None:
+    """Appends handed over while the failing sync was under way fail too, and leave no byte."""
+    fs = CountingFs()
+    log = await FileLog.open(tmp_path / "log", fs=fs, lazy_sync_s=None)
+    failing = Failing(1, "fdatasync")
+    entered, handed_over = threading.Event(), threading.Event()
+
+    def fail_late(call: str) -> None:
+        if call == "fdatasync":
+            entered.set()
+            assert handed_over.wait(5)
+        failing(call)
+
+    fs.before = fail_late
+
+    async def fail(name: str) -> None:
+        with pytest.raises(LogPoisoned):
+            await log.append(name, b"x")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fail, "first")
+        await wait_until(entered.is_set)
+        fs.calls.clear()
+        group.start_soon(fail, "behind")
+        await wait_until(lambda: log.version("behind") == 1)
+        handed_over.set()
+    await log.aclose()
+    assert fs.calls == []
 
 
 async def test_closing_that_fails_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from evsrc.errors import LogCorrupt
 from evsrc.log.base import Record
+from evsrc.log.file.framing import decode_segment_header
 from evsrc.log.file.log import FileLog
 from evsrc.log.file.reader import Follower, LogReader, ReadReport, read_records
 from tests.log.support import CountingFs, files_of, put_files
@@ -48,11 +49,13 @@ async def test_selection(tmp_path: Path) -> None:
         assert list(read_records(tmp_path / "log", after=after)) == everything[after:]
         some = list(read_records(tmp_path / "log", after=after, stream="b"))
         assert some == [r for r in everything[after:] if r.stream == "b"]
-    first = min((tmp_path / "log").glob("*.evlog"))
+    first, second, *_ = sorted((tmp_path / "log").glob("*.evlog"))
+    last_of_first = decode_segment_header(second.read_bytes()).base_position - 1
     data = bytearray(first.read_bytes())
     data[300] ^= 1
     first.write_bytes(data)
-    assert list(read_records(tmp_path / "log", after=29, fs=fs)) == everything[29:]
+    for after in (last_of_first, 29):
+        assert list(read_records(tmp_path / "log", after=after, fs=fs)) == everything[after:]
     with pytest.raises(LogCorrupt):
         list(read_records(tmp_path / "log", fs=fs))
 

@@ -97,6 +97,22 @@ async def test_lazy_sync(tmp_path: Path) -> None:
         assert fs.syncs == 2
 
 
+async def test_a_roll_syncs_in_the_right_order(tmp_path: Path) -> None:
+    """Old segment, mark, then the new header under a temporary name, its name, and only then records."""
+    fs = CountingFs()
+    async with await FileLog.open(
+        tmp_path / "log", fs=fs, lazy_sync_s=None, segment_bytes_max=300
+    ) as log:
+        await log.append("s", b"x", durable=False)
+        fs.calls.clear()
+        await log.append("s", b"x")
+    old = ["fdatasync", "pwrite", "fsync"]
+    new = ["write", "fsync", "rename", "fsync_dir"]
+    assert fs.calls[:10] == [*old, *new, "write", "fdatasync", "pwrite"]
+    close = ["write", "fdatasync", "pwrite", "fsync"]
+    assert fs.calls[10:] == close
+
+
 async def test_a_flush_is_what_one_sync_made_durable(tmp_path: Path) -> None:
     """The flush number moves only after an fdatasync; the index goes on over several writes."""
     async with await FileLog.open(tmp_path / "log", lazy_sync_s=None) as log:

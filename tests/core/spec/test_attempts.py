@@ -277,10 +277,22 @@ def test_what_was_accepted_is_never_sent_again_meanwhile() -> None:
         caps(Effect.STATE, asynchronous=True, can_probe=True, fence=True, resend_safe=True),
     ]
     for tool in tools:
-        for verdict in (Absent(complete=True), Undetermined("busy"), InProgress(1.0)):
+        for verdict in (Absent(complete=True), Undetermined("busy")):
             story = given(intent(1), CallAccepted(CALL, 1, b"job-7"))
             at = next_action(tool, verdict=verdict, looked_after_s=100.0, looks=50)
             story.when(at).then_is(QuestionAsked, kind="unknown")
+
+
+def test_what_was_accepted_and_is_in_progress_is_waited_for() -> None:
+    """The tool says that it is at it: that is an answer, however often, and no question for a person."""
+    tool = marked(asynchronous=True)
+    story = given(intent(1), CallAccepted(CALL, 1, b"job-7"))
+    at = next_action(tool, verdict=InProgress(1.0), looked_after_s=1e5, looks=5_000)
+    story.when(at).then(LookAtTool(1, 10.0))
+    slower = next_action(tool, verdict=InProgress(60.0), looked_after_s=1e5, looks=5_000)
+    story.when(slower).then(LookAtTool(1, 60.0))
+    lost = given(intent(1), OutcomeUnknown(CALL, 1, "timeout"))
+    lost.when(at).then_is(QuestionAsked, kind="unknown")
 
 
 def test_a_crash_leaves_an_accepted_call_accepted() -> None:

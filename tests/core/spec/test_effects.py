@@ -112,6 +112,12 @@ def test_pauses_between_looks_double_and_are_bounded() -> None:
     assert pauses[-1] == 10.0
 
 
+def test_a_day_of_lag_is_looked_through() -> None:
+    """Thousands of looks later the pause is what it was."""
+    at = next_action(marked(lag_s=86_400.0), verdict=COMPLETE, looked_after_s=9e3, looks=5_000)
+    unknown().when(at).then(LookAtTool(1, 10.0))
+
+
 def test_looking_ends_with_a_question() -> None:
     """A tool that never tells is asked a bounded number of times beyond the horizon, then a human is."""
     at = next_action(marked(), verdict=Undetermined("down"), looked_after_s=7.0, looks=8)

@@ -224,6 +224,8 @@ def test_only_transient_errors_are_retried_and_only_so_often() -> None:
     times = [node_failed(ask(), n, TRANSIENT, retry, START_NS).retry_at_ns for n in (1, 2, 3)]
     assert times == [START_NS + SECOND_NS, START_NS + 2 * SECOND_NS, None]
     assert node_failed(ask(), 1, HARD, retry, START_NS).retry_at_ns is None
+    patient = node_failed(ask(), 5_000, TRANSIENT, Retry(attempts=9_999), START_NS)
+    assert patient.retry_at_ns == START_NS + 300 * SECOND_NS
 
 
 def test_a_reopened_run_tries_its_failed_nodes_again() -> None:
