@@ -70,10 +70,9 @@ def find_subject(runs: Runs, name: str, run: str | None = None) -> Subject:
     """
     states = [find_run(runs, run)] if run is not None else list(runs.states.values())
     found = [(state, id_) for state in states for id_ in _ids(state) if id_.startswith(name)]
-    exact = [(state, id_) for state, id_ in found if id_ == name]
-    named = [f"{id_} of run {state.run_id!r}" for state, id_ in exact or found]
-    _only(named, "call or question", name)
-    state, id_ = (exact or found)[0]
+    # Ids are of one length: none begins another. One question may be open in two runs, though.
+    _only([f"{id_} of run {state.run_id!r}" for state, id_ in found], "call or question", name)
+    state, id_ = found[0]
     question = state.questions.get(id_)
     about = id_ if question is None else question.asked.subject
     return Subject(state.run_id, id_, state.calls.get(about), question)

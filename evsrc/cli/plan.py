@@ -5,6 +5,7 @@ Does not know: keys. runtime/plan.py compares them.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -14,9 +15,11 @@ from evsrc.cli import logs, render, statuses
 from evsrc.cli.loading import load_inputs, loaded
 from evsrc.cli.logs import AsJson, LogDir
 from evsrc.cli.statuses import UsageError
-from evsrc.core import canonical, keys
+from evsrc.core import canonical, keys, runs
 from evsrc.core.codec import round_trip
+from evsrc.core.events import RunStarted
 from evsrc.core.nodes import Planned
+from evsrc.errors import UnknownEvent
 from evsrc.log.file.meta import META_NAME
 from evsrc.projections.base import Seen
 from evsrc.projections.checkpoints import Checkpoints
@@ -75,21 +78,23 @@ async def _plan(spec: str, path: str, log: str) -> list[PlannedRun]:
 
 
 def _plan_all(flow: Flow[Any], path: str, log: str) -> list[PlannedRun]:
-    both = _Both()
+    """Instead of `Flow.plan` for each input, which would read the log once for each."""
+    both, unreadable = _Both(), dict[str, str]()
     if os.path.exists(os.path.join(log, META_NAME)):
-        logs.project(log, both)
-    return [_planned(flow, one.value, both) for one in load_inputs(path, flow.input)]
+        unreadable = logs.project(log, both).unreadable
+    return [_planned(flow, one.value, both, unreadable) for one in load_inputs(path, flow.input)]
 
 
-def _planned(flow: Flow[Any], value: Any, both: _Both) -> PlannedRun:
-    run = run_id(flow, value)
+def _planned(flow: Flow[Any], value: Any, both: _Both, unreadable: Mapping[str, str]) -> PlannedRun:
+    data, value = round_trip(value, flow.input)
+    digest = canonical.digest(value)
+    run = flow.run_id(value) if flow.run_id is not None else keys.run_id_for(flow.name, digest)
+    if run in unreadable:
+        raise UnknownEvent(f"run {run!r} needs a later version: {unreadable[run]}")
     state = both.runs.states.get(run)
-    nodes = Planner(flow, run, value, state, both.checkpoints).plan()
-    return PlannedRun(run, state is not None and state.started is not None, nodes)
-
-
-def run_id(flow: Flow[Any], value: Any) -> str:
-    """The id that `run` would give: the flow's own, else a digest of name and input."""
-    if flow.run_id is not None:
-        return str(flow.run_id(value))
-    return keys.run_id_for(flow.name, canonical.digest(round_trip(value, flow.input)[1]))
+    known = state is not None and state.started is not None
+    if state is not None:
+        # Raises InputMismatch, as `run` would: a plan for another input would be about nothing.
+        runs.start(state, RunStarted(flow.name, flow.build().version, data, digest))
+    nodes = Planner(flow, run, value, state if known else None, both.checkpoints).plan()
+    return PlannedRun(run, known, nodes)

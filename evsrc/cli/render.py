@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -74,7 +75,12 @@ def note(*parts: Text | str) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Text | str]], title: str = "") -> None:
     """A table. Strings are escaped; long cells are folded, never cut."""
-    grid = Table(title=shown(title) if title else None, title_justify="left")
+    grid = Table(
+        title=shown(title) if title else None,
+        title_justify="left",
+        box=SIMPLE_HEAD,  # no lines between columns: eight of them fit into 80 characters
+        pad_edge=False,
+    )
     for column in columns:
         grid.add_column(column, overflow="fold")
     for row in rows:

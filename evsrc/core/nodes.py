@@ -206,7 +206,7 @@ def _changed_since(node: NodeState, ask: NodeAsk) -> list[str]:
 def _about_acts(
     state: RunState, subject: str, digest: str, text: str, now_ns: int
 ) -> AskAbout | AwaitAnswer | None:
-    id_ = keys.question_id(subject, "pinned", digest)
+    id_ = keys.question_id(f"{state.run_id}/{subject}", "pinned", digest)
     asked = state.questions.get(id_)
     if asked is not None:  # the only answer that fits is "keep", and it was said of exactly this
         return AwaitAnswer(id_) if asked.answered is None else None
@@ -279,12 +279,12 @@ def planned(state: RunState | None, ask: NodeAsk) -> Planned:
     if node is not None and ask.pinned and node.started_order > node.output_order:
         changed = _changed_since(node, ask)
         return Planned(ask.node, "pinned", ("unfinished", *changed), ask.item)
-    differs += tuple(f"file:{path} in two versions" for path in ask.mixed)
+    mixed = tuple(f"file:{path} in two versions" for path in ask.mixed)
     if output is not None and ask.pinned:
-        return Planned(ask.node, "pinned", differs, ask.item)
+        return Planned(ask.node, "pinned", differs + mixed, ask.item)
     if output is not None and _admitted(output, ask):
         return Planned(ask.node, "reuse", (), ask.item)
     if ask.elsewhere is not None and ask.elsewhere.upstream == ask.upstream:
         return Planned(ask.node, "reuse", differs, ask.item, ask.elsewhere_run)
     why = ("no checkpoint",) if output is None else differs or ("upstream outputs",)
-    return Planned(ask.node, "run", why, ask.item)
+    return Planned(ask.node, "run", why + mixed, ask.item)

@@ -231,8 +231,19 @@ class RunState(msgspec.Struct):
 
     @property
     def open_questions(self) -> list[QuestionAsked]:
-        """Questions without a fitting answer, oldest first."""
-        return [q.asked for q in self.questions.values() if q.answered is None]
+        """Questions without a fitting answer, oldest first.
+
+        A question about a call that was settled by other means meanwhile (a late answer) is moot.
+        """
+        return [
+            q.asked
+            for q in self.questions.values()
+            if q.answered is None and not self._moot(q.asked)
+        ]
+
+    def _moot(self, question: QuestionAsked) -> bool:
+        call = self.calls.get(question.subject)
+        return call is not None and not call.unknown
 
     @property
     def unsettled(self) -> list[CallState]:

@@ -64,7 +64,7 @@ class Costs:
                 self._reads[step.name] = _sum([spent, Spent(1, step.cost)])
             case NodeStarted() as started:
                 self._node(seen.run, started).starts += 1
-            case NodeOutput() as output if not output.source_run:
+            case NodeOutput() as output:
                 self._node(seen.run, output).each = output.cost
             case _:
                 pass

@@ -103,8 +103,9 @@ class Driver:
 
     # ---- for callers ----------------------------------------------------------------------------
 
-    def attach(self, bound: Bound, not_after_ns: int | None) -> None:
+    def attach(self, spec: CallSpec, bound: Bound, not_after_ns: int | None) -> None:
         """User code asks for this call again: it may be sent again if that is what is owed."""
+        self.spec = spec
         self.bound, self._gave_up, self.not_after_ns = bound, False, not_after_ns
         self.journal.wake(self.spec.call)
 
@@ -173,6 +174,7 @@ class Driver:
             waited_s=clock.monotonic() - self._doubt_began,
             looks=self._looks,
             look=self._look,
+            asked_digest="" if self.bound is None else self.spec.asked_digest,
             target_busy=bool(self.spec.target) and busy,
             not_after_ns=self.not_after_ns,
             stopping=self._gave_up or self.bound is None,
@@ -275,15 +277,17 @@ class Driver:
             return
         if action.attempt == 1:
             self._moment("before_intent", action.attempt)
-        call = self._call(action.attempt)
-        with anyio.CancelScope() as self._preparing:
-            prepared, failure = await self._prepare(call, bound)
-        if self._gave_up:
-            return  # nothing was sent, and no intent says that it might have been
+        prepared, failure = await self._prior(action, bound)
+        # Every permission is checked once more, last: the queue, the limiter and the look took time.
+        # Unless it still holds nothing is sent, and no intent says that it might have been.
+        still = decide.next_action(self.call, self.tool.capabilities, self._situation())
+        if still != action:
+            return
         intent = self._intent(action.attempt, prepared)
         stop = failure or self._reason_not_to_send(action)
         if stop is not None:
             await self._record([intent, stop])
+            self._doubt_began = self.services.clock.monotonic()
             return
         if action.attempt == 1 and intent.marker in self.services.orphans:
             # A sweep saw our own marker without an intent: the effect may be there already. Once the
@@ -375,6 +379,18 @@ class Driver:
             first_sent_ns=first_sent_ns,
             secrets=Secrets(self.services.secrets),
         )
+
+    async def _prior(
+        self, action: decide.RecordIntent, bound: Bound
+    ) -> tuple[bytes, CallNotSent | None]:
+        """What is known before the send: prepared anew, or as the first attempt found it."""
+        state = self.call
+        if action.same_prior and state is not None:
+            return state.attempts[0].prepared, None
+        prepared: tuple[bytes, CallNotSent | None] = (b"", None)
+        with anyio.CancelScope() as self._preparing:
+            prepared = await self._prepare(self._call(action.attempt), bound)
+        return prepared
 
     async def _prepare(self, call: Call, bound: Bound) -> tuple[bytes, CallNotSent | None]:
         """What `prepare` returned, as bytes; if it failed, the event that nothing was sent."""

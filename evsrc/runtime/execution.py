@@ -12,11 +12,12 @@ import anyio
 
 from evsrc.core.events import Scope, WaitAbandoned
 from evsrc.core.replay import Recorded
+from evsrc.core.state import RunState
 from evsrc.errors import CallerError, DivergenceError, RunStopped
 from evsrc.runtime.driver import Driver
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.services import Services
-from evsrc.runtime.unit import Place, Unit, current_asyncio_task, current_place
+from evsrc.runtime.unit import Place, Slot, Unit, current_asyncio_task, current_place
 
 T = TypeVar("T")
 
@@ -36,9 +37,14 @@ class Execution:
         self.blocked: CallerError | None = None
         """The first divergence, ambiguity or mismatch: no terminal event follows it."""
 
-    def unit(self, scope: Scope) -> Unit:
-        """A fresh unit for the code that stands under `scope`."""
-        return Unit(self, scope, self.journal.state, self.services.stall_s)
+    def unit(self, scope: Scope, *, first: bool = False) -> Unit:
+        """A unit for the code that stands under `scope`. `first`: no code ever ran there.
+
+        Then nothing is recorded there, and the run is not searched for it: in a wide fan-out that
+        search, for each item, would cost as much as the fan-out is wide.
+        """
+        state = RunState(self.run_id) if first else self.journal.state
+        return Unit(self, scope, state, self.services.stall_s)
 
     def stop(self, why: str) -> None:
         """Refuse everything the code asks from now on."""
@@ -99,11 +105,21 @@ class Execution:
 
     # ---- waiting for a call ---------------------------------------------------------------------
 
+    async def turn(self, unit: Unit, id_: str) -> None:
+        """Wait until the recorded outcome of `id_` is next. Raises DivergenceError as the queue does."""
+        if not unit.queue.is_next(id_):
+            await _without_slots(lambda: unit.queue.turn(id_))
+
+    async def live(self, unit: Unit) -> None:
+        """Wait until replay is over. Raises DivergenceError as the queue does."""
+        if not unit.queue.is_live:
+            await _without_slots(unit.queue.live)
+
     async def turn_live(self, unit: Unit, subject: str, scope: Scope, name: str) -> None:
         """Wait until replay is over. Giving up here is as much a fact as giving up later."""
         began = self.services.clock.monotonic()
         try:
-            await unit.queue.live()
+            await self.live(unit)
         except anyio.get_cancelled_exc_class():
             if not self.stopped:
                 waited_s = self.services.clock.monotonic() - began
@@ -115,13 +131,15 @@ class Execution:
         """Wait until `driver` ended. A caller that is cancelled is recorded as having given up."""
         began = self.services.clock.monotonic()
         unit.live += 1
-        live, waited = True, False
+        live, waited, slots = True, False, _slots()
         driver.join()
         try:
             while not driver.ended.is_set():
                 if live == driver.parked:
                     live = not driver.parked
                     waited |= not live
+                    for slot in () if live else slots:
+                        slot.give()
                     unit.live += 1 if live else -1
                     unit.parked += -1 if live else 1
                     unit.pulse()
@@ -133,6 +151,8 @@ class Execution:
                     unit.parked -= 1
                     unit.pulse()
                 await unit.resumed()
+                for slot in slots:
+                    await slot.take()
         except anyio.get_cancelled_exc_class():
             driver.leave(gave_up=not self.stopped)
             if not self.stopped:
@@ -171,6 +191,21 @@ class Execution:
             f"the recorded caller of {place.id} gave up after {place.waited_s:.3f} s; this code "
             f"waited {limit_s:.3f} s. Deploy the code that recorded it."
         )
+
+
+def _slots() -> tuple[Slot, ...]:
+    place = current_place.get()
+    return () if place is None else place.slots
+
+
+async def _without_slots(wait: Callable[[], Awaitable[None]]) -> None:
+    """Wait for other items of a map, which may need the place that this one has."""
+    slots = _slots()
+    for slot in slots:
+        slot.give()
+    await wait()
+    for slot in slots:
+        await slot.take()
 
 
 def _pending_cancels() -> int:

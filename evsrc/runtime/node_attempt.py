@@ -122,10 +122,12 @@ class Attempts:
         """Run the node's function once and record how it ended."""
         journal = self.execution.journal
         async with Slot(self._slots) as slot:
+            before = journal.state.nodes.get((node.name, ask.item))
             if start.event is not None:
                 await journal.append([start.event], durable=False)
             self.moment("node_start", ask, start.attempt)
-            unit = self.execution.unit(node_scope(node.name, ask.item))
+            first = before is None or not before.runs
+            unit = self.execution.unit(node_scope(node.name, ask.item), first=first)
             body = self._body(node, upstream, item_value)
             value, error = await self._guarded(unit, ask, body, slot)
             if error is None and files and not _unchanged(node, files):

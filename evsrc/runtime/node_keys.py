@@ -33,6 +33,8 @@ class NodeResult(msgspec.Struct, frozen=True):
     digest: str
     files: frozenset[tuple[str, str]] = frozenset()
     """(path, digest) of every file that it, or anything above it, read."""
+    asked: frozenset[str] = frozenset()
+    """Files of which it, or a node above it, met two versions: somebody was asked there already."""
 
     @property
     def value(self) -> Any:
@@ -102,18 +104,33 @@ def _newly_mixed(upstream: Iterable[NodeResult], files: Mapping[str, str]) -> tu
     results = list(upstream)
     if not any(r.files for r in results):
         return ()
-    known = {path for r in results for path in mixed_files({p: d} for p, d in r.files)}
-    everything = [{p: d} for r in results for p, d in r.files]
-    return tuple(p for p in mixed_files([*everything, dict(files)]) if p not in known)
+    asked = frozenset[str]().union(*(r.asked for r in results))
+    read = [{path: digest} for r in results for path, digest in r.files]
+    return tuple(path for path in mixed_files([*read, files]) if path not in asked)
 
 
 def result_of(output: NodeOutput, node: Node, upstream: Mapping[str, NodeResult]) -> NodeResult:
     """What a recorded output gives to those below: the decoded value, on the first run too."""
-    files = frozenset(output.files.items()).union(*(r.files for r in upstream.values()))
     decode_value(output.output, node.returns)  # one that no longer fits is refused here, not below
-    return NodeResult(
-        partial(decode_value, output.output, node.returns), output.key, output.output_digest, files
-    )
+    decode = partial(decode_value, output.output, node.returns)
+    return _result(decode, output.key, output.output_digest, output.files, upstream)
+
+
+def not_yet(key: str, files: Mapping[str, str], upstream: Mapping[str, NodeResult]) -> NodeResult:
+    """Stands in a plan for the result of a node that has yet to run: its output has no digest."""
+    return _result(lambda: None, key, NO_DIGEST, files, upstream)
+
+
+def _result(
+    decode: Callable[[], Any],
+    key: str,
+    digest: str,
+    files: Mapping[str, str],
+    upstream: Mapping[str, NodeResult],
+) -> NodeResult:
+    read = frozenset(files.items()).union(*(r.files for r in upstream.values()))
+    mixed = mixed_files({path: digest} for path, digest in read) if len(read) > 1 else ()
+    return NodeResult(decode, key, digest, read, frozenset(mixed))
 
 
 def joined(names: list[str], results: list[NodeResult]) -> NodeResult:
@@ -124,6 +141,7 @@ def joined(names: list[str], results: list[NodeResult]) -> NodeResult:
         keys.bytes_digest(canonical.canonical([(name, r.key) for name, r in pairs])),
         keys.bytes_digest(canonical.canonical([(name, r.digest) for name, r in pairs])),
         frozenset[tuple[str, str]]().union(*(r.files for r in results)),
+        frozenset[str]().union(*(r.asked for r in results)),
     )
 
 

@@ -5,13 +5,14 @@ Does not know: how the run got there.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from evsrc.core.events import ErrorData, QuestionAsked
 from evsrc.errors import RunNotCompleted
 from evsrc.runtime.flow import Each
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Outcome(Generic[R]):
@@ -34,18 +35,18 @@ class Outcome(Generic[R]):
         return type(self).__name__.lower()
 
     @overload
-    def __getitem__(self, node: Each[Any, ..., R], /) -> list[R]: ...
+    def __getitem__(self, node: Each[Any, ..., T], /) -> list[T]: ...
     @overload
-    def __getitem__(self, node: Callable[..., Awaitable[R]], /) -> R: ...
+    def __getitem__(self, node: Callable[..., Awaitable[T]], /) -> T: ...
     @overload
-    def __getitem__(self, node: Callable[..., R], /) -> R: ...
+    def __getitem__(self, node: Callable[..., T], /) -> T: ...
     def __getitem__(self, node: Any, /) -> Any:
         """The output of a node of the flow. Raises RunNotCompleted, or KeyError for a strange node."""
         outputs: Any = self.value
         name = node if isinstance(node, str) else getattr(node, "__name__", "")
         if not isinstance(outputs, Mapping):
             raise KeyError(f"{name}: run {self.run_id!r} is no run of a flow")
-        return outputs[name]
+        return cast("Mapping[str, Any]", outputs)[name]
 
     def __repr__(self) -> str:
         return f"<run {self.run_id!r} {self.describe()}>"

@@ -27,11 +27,9 @@ from evsrc.runtime.node_keys import (
     file_digests,
     joined,
     names_of_items,
+    not_yet,
     result_of,
 )
-
-UNKNOWN = "?"
-"""Stands for the digest of an output that is not computed yet: equal to no digest."""
 
 
 class Planner:
@@ -115,8 +113,7 @@ class Planner:
         output = output or (ask.elsewhere if line.source_run else None)
         if output is not None and "unfinished" not in line.why:
             return line, result_of(output, node, upstream), True
-        read = frozenset(files.items()).union(*(r.files for r in upstream.values()))
-        return line, NodeResult(lambda: None, ask.key, UNKNOWN, read), False
+        return line, not_yet(ask.key, files, upstream), False
 
 
 class _OfLog:

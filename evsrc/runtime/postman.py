@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from evsrc.errors import CallerError
+from evsrc.errors import CallerError, UnknownEvent
 from evsrc.log.file.inbox import Inbox
 from evsrc.log.file.log import FileLog
 from evsrc.runtime import mailbox
@@ -19,6 +19,18 @@ from evsrc.runtime.answers import UnknownSubject
 
 if TYPE_CHECKING:
     from evsrc.runtime.runtime import Runtime
+
+
+# Nesting without end raises RecursionError, a number beyond 64 bits OverflowError. UnknownEvent: the run
+# needs a later version. Anything else is about our own log, and stops the runtime.
+_REFUSED = (
+    msgspec.MsgspecError,
+    CallerError,
+    KeyError,
+    RecursionError,
+    OverflowError,
+    UnknownEvent,
+)
 
 
 class Postman:
@@ -39,7 +51,7 @@ class Postman:
         try:
             message = mailbox.decode(data)
             await self._apply(message)
-        except (msgspec.MsgspecError, CallerError, KeyError) as error:
+        except _REFUSED as error:
             import logging
 
             logging.getLogger("evsrc").warning("inbox message refused: %s", type(error).__name__)

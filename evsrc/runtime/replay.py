@@ -67,6 +67,15 @@ class ReplayQueue:
         if not self._live.is_set():
             await self._wait(self._live)
 
+    def is_next(self, id_: str) -> bool:
+        """Would `turn` return at once?"""
+        return not self._left or self._left[0].id == id_
+
+    @property
+    def is_live(self) -> bool:
+        """Would `live` return at once?"""
+        return self._live.is_set()
+
     @property
     def missing(self) -> dict[str, str]:
         """Recorded calls and reads that the code has not asked for: id -> description."""

@@ -20,6 +20,7 @@ from evsrc.core.events import ErrorData, Scope, StepRecorded
 from evsrc.core.state import CallState, Done, NeverSent, ReadState, Refused, Skipped
 from evsrc.core.verdicts import Effect
 from evsrc.errors import (
+    AmbiguousCall,
     CallerError,
     DefinitionError,
     KeyReuseError,
@@ -35,7 +36,15 @@ from evsrc.errors import (
 from evsrc.runtime.driver import CallSpec, Driver, error_data
 from evsrc.runtime.execution import Execution
 from evsrc.runtime.signature import Signature, signature_of
-from evsrc.runtime.unit import Place, Unit, check_label, current_asyncio_task, current_place
+from evsrc.runtime.unit import (
+    Claim,
+    Place,
+    Slot,
+    Unit,
+    check_label,
+    current_asyncio_task,
+    current_place,
+)
 from evsrc.tools.binding import Bound
 from evsrc.tools.bound import BoundTool
 from evsrc.tools.call import Call, Secrets
@@ -44,6 +53,9 @@ from evsrc.tools.tool import Tool
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+OWN_KEY_SCOPE: Scope = ("own key",)
+"""Where calls under a caller's own key have their identity: no node or map can be called this."""
 
 MAP_ITEMS_MAX = 10_000
 """Items of one `run.map`: each is a scope with calls of its own; more belong into several runs."""
@@ -129,15 +141,14 @@ class Run:
         if tool.capabilities.effect is Effect.READ:
             return await self._read_tool(place, tool, bound)
         own = self._options.key
-        scope: Scope = () if own else place.scope
-        label = f"key={own}" if own else self._options.label
+        label = own or self._options.label
         name = f"{tool.name}@{tool.instance}" if tool.instance else tool.name
-        ordinal, claim = (0, None) if own else place.unit.claim(scope, name, label)
+        ordinal, claim = (0, None) if own else place.unit.claim(place.scope, name, label)
         if own:
             place.unit.check()
-        spec = self._spec(tool, bound, scope, label, ordinal)
+        spec = self._spec(tool, bound, place.scope, label, ordinal)
         try:
-            return await self._settled(place.unit, tool, bound, spec, scope)
+            return await self._settled(place.unit, tool, bound, spec)
         finally:
             driver = self._execution.services.drivers.get((self.id, spec.call))
             if claim is not None:
@@ -164,8 +175,9 @@ class Run:
                 arguments=bound.identity,
             )
         )
+        identity = OWN_KEY_SCOPE if own else scope
         return CallSpec(
-            call=keys.call_id(self.id, scope, tool.name, tool.instance, label, ordinal),
+            call=keys.call_id(self.id, identity, tool.name, tool.instance, label, ordinal),
             key=key,
             scope=scope,
             label=label,
@@ -176,9 +188,7 @@ class Run:
             target=bound.target,
         )
 
-    async def _settled(
-        self, unit: Unit, tool: BoundTool, bound: Bound, spec: CallSpec, scope: Scope
-    ) -> Any:
+    async def _settled(self, unit: Unit, tool: BoundTool, bound: Bound, spec: CallSpec) -> Any:
         state = self._execution.journal.state
         call = state.calls.get(spec.call)
         self._check_in_flight(spec)
@@ -187,15 +197,18 @@ class Run:
         )
         queued = unit.queue.asked(spec.call)
         if queued is not None:
-            await unit.queue.turn(spec.call)
+            await self._execution.turn(unit, spec.call)
             if queued.kind == "abandoned":
                 return await self._execution.replay_give_up(unit, queued)
             unit.queue.handed_out(spec.call)
-        elif not (recorded and spec.own_key and call is not None and call.outcome is not None):
-            await self._execution.turn_live(unit, spec.call, scope, tool.name)
+        done = recorded and call is not None and call.outcome is not None
+        # Where nothing happened under the recorded arguments, new ones are a call of their own; and an
+        # own key that was used before gives what is stored, wherever in the run it is used again.
+        if not (done and (queued is not None or spec.own_key)):
+            await self._execution.turn_live(unit, spec.call, spec.scope, tool.name)
             self._check_in_flight(spec)  # again: another caller of an own key may have come first
             driver = self._drive(tool, bound, spec)
-            await self._execution.wait_for(unit, driver, scope)
+            await self._execution.wait_for(unit, driver, spec.scope)
             if driver.error is not None:
                 raise driver.error
         return _deliver(tool, state.calls[spec.call])
@@ -216,7 +229,7 @@ class Run:
         )
         driver = services.drivers.get((self.id, spec.call))
         if driver is not None:
-            driver.attach(bound, not_after_ns)
+            driver.attach(spec, bound, not_after_ns)
             return driver
         driver = Driver(
             services, self._execution.journal, tool, spec, bound, not_after_ns=not_after_ns
@@ -306,7 +319,7 @@ class Run:
                 _check_read(known, digest)
             queued = unit.queue.asked(id_)
             if queued is not None:
-                await unit.queue.turn(id_)
+                await self._execution.turn(unit, id_)
                 if queued.kind == "abandoned":
                     return await self._execution.replay_give_up(unit, queued)
                 unit.queue.handed_out(id_)
@@ -327,7 +340,7 @@ class Run:
         began = self._execution.services.clock.monotonic()
         unit.live += 1
         try:
-            await unit.queue.live()
+            await self._execution.live(unit)
             unit.check()
             event = await self._observe(signature, blank, work)
             unit.check()
@@ -339,11 +352,14 @@ class Run:
             raise
         finally:
             unit.live -= 1
+            unit.pulse()
         return _deliver_read(signature, event)
 
     async def _read_given_up(self, id_: str, blank: StepRecorded, waited_s: float) -> None:
         """Record that the caller of a read was cancelled, before its code goes on. Shielded."""
-        if id_ in self._execution.journal.state.reads:  # the value landed, the caller does not see it
+        if (
+            id_ in self._execution.journal.state.reads
+        ):  # the value landed, the caller does not see it
             await self._execution.record_give_up(id_, blank.scope, blank.name, waited_s)
             return
         given_up = msgspec.structs.replace(blank, abandoned=True, waited_s=waited_s)
@@ -392,20 +408,27 @@ class Run:
         if len(todo) > MAP_ITEMS_MAX:
             raise LimitExceeded(f"run.map of {len(todo)} items, at most {MAP_ITEMS_MAX}")
         names = item_keys([key(item) for item in todo], "run.map")
-        # With a colon, which no name of a tool or step has that could be counted with it.
-        ordinal, claim = place.unit.claim(place.scope, "run.map:", self._options.label)
-        label = self._options.label or f"#{ordinal}"
+        ordinal, claim = self._claim_map(place)
+        label = self._options.label
+        outer = (*place.scope, f"map:{label}" if label else f"map#{ordinal}")
         results: list[R | BaseException | None] = [None] * len(todo)
-        slots = anyio.CapacityLimiter(at_once)
+        limiter = anyio.CapacityLimiter(at_once)
+        slots = [Slot(limiter) for _ in todo]
+        places = [
+            Place(place.unit, (*outer, f"item:{name}"), (*place.slots, slot))
+            for name, slot in zip(names, slots, strict=True)
+        ]
 
         async def one(index: int) -> None:
-            async with slots:
-                scope = (*place.scope, f"map:{label}", f"item:{names[index]}")
-                current_place.set(Place(place.unit, scope))
-                try:
-                    results[index] = await fn(todo[index])
-                except Exception as error:  # noqa: BLE001  siblings finish; raised below, in item order
-                    results[index] = error
+            slot = slots[index]
+            current_place.set(places[index])
+            await slot.take()
+            try:
+                results[index] = await fn(todo[index])
+            except Exception as error:  # noqa: BLE001  siblings finish; raised below, in item order
+                results[index] = error
+            finally:
+                slot.give()
 
         try:
             async with anyio.create_task_group() as group:
@@ -417,6 +440,14 @@ class Run:
             if isinstance(result, BaseException):
                 raise result
         return [result for result in results]  # type: ignore[misc]  # errors were raised above
+
+    def _claim_map(self, place: Place) -> tuple[int, Claim]:
+        try:
+            # With a colon, which no name of a tool has that could be counted with it.
+            return place.unit.claim(place.scope, "run.map:", self._options.label)
+        except (AmbiguousCall, KeyReuseError) as error:
+            self._execution.block(error)
+            raise
 
     def _place(self) -> Place:
         place = current_place.get()
@@ -439,7 +470,7 @@ def item_keys(names: list[str], where: str) -> list[str]:
     return names
 
 
-async def _release_after(driver: Driver, claim: Any) -> None:
+async def _release_after(driver: Driver, claim: Claim) -> None:
     await driver.ended.wait()
     claim.release()
 

@@ -80,7 +80,9 @@ class Runtime:
         self._journals: dict[str, Journal] = {}
         self._runners: dict[str, Runner] = {}
         self._checkpoints = Checkpoints()
-        self._told: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
+        self._to_tell: list[tuple[str, QuestionAsked]] = []
+        self._asked = anyio.Event()
         self.unreadable: dict[str, str] = {}
         """Runs that hold an event of a later version: run id -> position and tag."""
         self.answers = Answers(services, self.journal, self._woken)
@@ -279,10 +281,21 @@ class Runtime:
         return plain(state.output) if state.output else {}
 
     def _tell(self, run_id: str, question: QuestionAsked) -> None:
-        if self._on_question is None or question.question in self._told:
-            return
-        self._told.add(question.question)
-        self._services.group.start_soon(_tell, self._on_question, run_id, question)
+        # Only noted here: an event lands outside of any task, where none can be started.
+        if self._on_question is not None and (run_id, question.question) not in self._told:
+            self._told.add((run_id, question.question))
+            self._to_tell.append((run_id, question))
+            self._asked.set()
+
+    async def tell(self) -> None:
+        """Call `on_question` for every open question, once each, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked = anyio.Event()
+            told, self._to_tell = self._to_tell, []
+            for run_id, question in told:
+                if self._on_question is not None:
+                    self._services.group.start_soon(_tell, self._on_question, run_id, question)
 
     async def start_by_name(self, workflow: str, input: Any, run_id: str | None) -> str:
         """Start a run from plain data (an inbox message).
@@ -385,6 +398,7 @@ async def open_runtime(
             await anyio.to_thread.run_sync(runtime.load)
             if resume:
                 runtime.resume()
+            group.start_soon(runtime.tell)
             poll = _inbox(log, runtime)
             if poll is not None:
                 group.start_soon(poll)

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from evsrc.core import keys
-from evsrc.core.events import SweepRecorded
+from evsrc.core.codec import decode_events
+from evsrc.core.events import IntentRecorded, SweepRecorded
 from evsrc.core.verdicts import Found
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.services import Services
@@ -38,13 +39,16 @@ class Swept(msgspec.Struct, frozen=True):
 async def sweep(services: Services, journal: Journal, markers: Mapping[str, str]) -> list[Swept]:
     """Sweep every tool that can, one after the other, and record what each one saw.
 
+    `markers` are those of every intent so far; what is recorded meanwhile is read from the log.
+
     Raises: OperatorError if the log refused.
     """
+    began = services.log.last_position
     results: list[Swept] = []
     for tool in services.tools:
         if not tool.capabilities.can_sweep:
             continue
-        result = await _one(services, tool, markers)
+        result = await _one(services, tool, markers, began)
         services.orphans.update(result.orphans)
         await journal.append(
             [
@@ -64,7 +68,9 @@ async def sweep(services: Services, journal: Journal, markers: Mapping[str, str]
     return results
 
 
-async def _one(services: Services, tool: BoundTool, markers: Mapping[str, str]) -> Swept:
+async def _one(
+    services: Services, tool: BoundTool, markers: Mapping[str, str], began: int
+) -> Swept:
     seen: Counter[str] = Counter()
     complete = False
     try:
@@ -76,14 +82,25 @@ async def _one(services: Services, tool: BoundTool, markers: Mapping[str, str]) 
                     seen[item.marker] += 1
     except Exception:  # noqa: BLE001  a sweep that breaks off is recorded as incomplete
         complete = False
+    explained = {*markers, *_recorded_since(services, began)}
     return Swept(
         tool.name,
         tool.instance,
         complete,
         seen.total(),
-        tuple(sorted(m for m in seen if m not in markers)),
+        tuple(sorted(m for m in seen if m not in explained)),
         tuple(sorted(m for m, n in seen.items() if n > 1)),
     )
+
+
+def _recorded_since(services: Services, began: int) -> set[str]:
+    """Markers of intents that came during the sweep: each was recorded before its effect could be seen."""
+    return {
+        event.marker
+        for record in services.log.records(after=began)
+        for event in decode_events(record.body)
+        if isinstance(event, IntentRecorded)
+    }
 
 
 def _ours(services: Services, item: Found) -> bool:

@@ -35,15 +35,45 @@ current_place: ContextVar["Place | None"] = ContextVar("evsrc_place", default=No
 class Place:
     """Where a task stands: in which unit, under which scope path."""
 
-    __slots__ = ("scope", "unit")
+    __slots__ = ("scope", "slots", "unit")
 
-    def __init__(self, unit: "Unit", scope: Scope) -> None:
+    def __init__(self, unit: "Unit", scope: Scope, slots: "tuple[Slot, ...]" = ()) -> None:
         if len(scope) > SCOPE_DEPTH_MAX:
             raise LimitExceeded(
                 f"scope {'/'.join(scope)[:200]!r} is {len(scope)} deep, at most {SCOPE_DEPTH_MAX}"
             )
         self.unit = unit
         self.scope = scope
+        self.slots = slots
+
+
+class Slot:
+    """A place among the items of a map that run at once; given back while its item waits for a human."""
+
+    __slots__ = ("_held", "_limiter", "_wanted")
+
+    def __init__(self, limiter: anyio.CapacityLimiter) -> None:
+        self._limiter = limiter
+        self._held = False
+        self._wanted = False
+
+    async def take(self) -> None:
+        """Wait for the place. Idempotent: of two calls of one item that waited, one takes it again."""
+        if self._wanted:
+            return
+        self._wanted = True
+        try:
+            await self._limiter.acquire_on_behalf_of(self)
+        except BaseException:
+            self._wanted = False
+            raise
+        self._held = True
+
+    def give(self) -> None:
+        """Give the place to the next item. Idempotent."""
+        if self._held:
+            self._limiter.release_on_behalf_of(self)
+            self._held = self._wanted = False
 
 
 class _Counter:
@@ -76,7 +106,7 @@ class Unit:
         self._counters: dict[tuple[Scope, str], _Counter] = {}
         self._labels: set[tuple[Scope, str, str]] = set()
 
-    def claim(self, scope: Scope, name: str, label: str) -> tuple[int, "_Claim"]:
+    def claim(self, scope: Scope, name: str, label: str) -> tuple[int, "Claim"]:
         """The ordinal of a call (0 for a labelled one) and a claim to release when it is settled.
 
         Raises:
@@ -96,7 +126,7 @@ class Unit:
                     "a label names one call"
                 )
             self._labels.add(named)
-            return 0, _Claim(None)
+            return 0, Claim(None)
         counter = self._counters.setdefault((scope, name), _Counter())
         task = _current_task()
         if counter.in_flight or (counter.task is not task and _alive(counter.task)):
@@ -108,7 +138,7 @@ class Unit:
         counter.task = task
         counter.count += 1
         counter.in_flight += 1
-        return counter.count, _Claim(counter)
+        return counter.count, Claim(counter)
 
     def pulse(self) -> None:
         """What waits or goes on has changed."""
@@ -126,12 +156,6 @@ class Unit:
             self.parked -= 1
             self.pulse()
 
-    def next_ordinal(self, scope: Scope, name: str) -> int:
-        """The number of the next unlabelled scope of that name (for `run.map`)."""
-        counter = self._counters.setdefault((scope, name), _Counter())
-        counter.count += 1
-        return counter.count
-
     def check(self) -> None:
         """Raises RunStopped once the run's code was stopped: nothing it asks is done or recorded."""
         if self.execution.stopped:
@@ -141,7 +165,7 @@ class Unit:
             )
 
 
-class _Claim:
+class Claim:
     """An unlabelled call in flight."""
 
     __slots__ = ("_counter",)

@@ -86,6 +86,20 @@ def made() -> evsrc.Flow[Alert]:
     return flow
 
 
+fed = evsrc.Flow("fed", input=Alert, run_id=lambda alert: alert.id)
+
+
+@fed.node(version="1", reads=["feed.txt"])
+async def score(alert: Alert) -> str:
+    with open("feed.txt", encoding="utf-8") as file:
+        return file.read()
+
+
+@fed.node(version="1")
+async def act(run: evsrc.Run, alert: Alert, score: str) -> int:
+    return await run.call(page, alert=alert.id, mood=alert.mood)
+
+
 @evsrc.workflow(version="1")
 async def agent(run: evsrc.Run, alert: Alert) -> dict[str, str]:
     return {"said": alert.text}

@@ -227,7 +227,10 @@ def test_plan_says_what_would_run_and_why(evsrc: Evsrc, alerts: Alerts) -> None:
     after = json.loads(evsrc("plan", FLOW, alerts(a="well"), "--json").out)["runs"]
     assert {node["status"] for node in after[0]["nodes"]} <= {"pinned", "reuse"}
     assert after[0]["known"]
-    assert "look" in evsrc("plan", FLOW, alerts(a="well")).out
+    assert "look" in evsrc("plan", FLOW, "in.jsonl").out
+    mismatch = evsrc("plan", FLOW, alerts(a="refused"))
+    assert mismatch.status == FAILED
+    assert "another input" in mismatch.err
 
 
 def test_export_is_one_event_a_line(evsrc: Evsrc, alerts: Alerts) -> None:

@@ -60,9 +60,7 @@ def hostile(folder: Path, evsrc: Evsrc) -> None:
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda a: " ".join(a[:3])[:20].encode().hex())
 def test_nothing_of_it_reaches_the_terminal(evsrc: Evsrc, arguments: list[str]) -> None:
     """No control, no bidi override, no extra line; brackets are brackets."""
-    if arguments[0] == EVIL or "\x00" in "".join(arguments):
-        arguments = [a.replace("\x00", "") for a in arguments]
-    end = evsrc(*arguments)
+    end = evsrc(*[argument.replace("\x00", "") for argument in arguments])  # as execve would
 
     assert dangerous(end.out + end.err) == set()
     assert end.out + end.err

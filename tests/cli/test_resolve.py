@@ -103,6 +103,28 @@ def test_a_prefix_of_two_calls_is_refused(evsrc: Evsrc, alerts: Alerts) -> None:
     assert evsrc("resolve", "q", "--skip", "--run", "b", *SIGNED).status == OK
 
 
+def test_an_act_on_older_evidence_is_kept_by_name(
+    evsrc: Evsrc, alerts: Alerts, folder: Path
+) -> None:
+    """A changed feed asks about the node; --keep lets the act stand, and the timeline marks it."""
+    flow = "tests.cli.sample:fed"
+    (folder / "feed.txt").write_text("old")
+    assert evsrc("run", flow, alerts(a="unknown")).status == QUESTIONS
+    (folder / "feed.txt").write_text("new")
+    plan = json.loads(evsrc("plan", flow, "in.jsonl", "--json").out)["runs"][0]["nodes"]
+    assert (plan[0]["status"], plan[0]["why"]) == ("pinned", ["file:feed.txt"])
+    assert evsrc("run", flow, "in.jsonl").status == QUESTIONS
+    rows = json.loads(evsrc("unknown", "--json").out)["unknown"]
+    (asked,) = [row for row in rows if row["cause"] == "pinned"]
+    assert asked["what"] == "node score"
+    assert evsrc("explain", asked["id"]).status == USAGE
+    assert evsrc("resolve", asked["id"], "--absent", *SIGNED).status == FAILED
+    assert evsrc("resolve", asked["id"], "--keep", *SIGNED).status == OK
+    assert "[older evidence]" in evsrc("show", "a").out
+    assert evsrc("resolve", subject(evsrc), "--happened", "1", *SIGNED).status == OK
+    assert evsrc("run", flow, "in.jsonl").status == OK
+
+
 @contextmanager
 def holder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that owns the log and waits for an answer."""

@@ -60,7 +60,10 @@ TOOLS: dict[str, Capabilities] = {
     "marked, no history": caps(Effect.MARKED, **{**FULL, "history": False}),
     "marked, resend": caps(Effect.MARKED, **{**FULL, "lag_s": None, "on_unknown": "resend"}),
     "marked, skip": caps(Effect.MARKED, **{**FULL, "late_s": None, "on_unknown": "skip"}),
-    "keyed": caps(Effect.KEYED, window_s=60.0, late_s=LATE_S, timeout_s=3.0),
+    "keyed": caps(Effect.KEYED, window_s=30.0, late_s=LATE_S, timeout_s=3.0),
+    "keyed, short window": caps(
+        Effect.KEYED, window_s=20.0, late_s=LATE_S, timeout_s=3.0, attempts=9
+    ),
     "keyed, looks": caps(Effect.KEYED, window_s=30.0, **FULL),
     "keyed, nothing else declared": caps(Effect.KEYED, window_s=60.0, timeout_s=3.0),
     "named": caps(Effect.NAMED, can_probe=True, timeout_s=3.0),
@@ -198,7 +201,7 @@ class Simulation:
     def crash(self) -> None:
         """The process dies; the next one finds the log, another wall clock, and some time gone."""
         self.history.append(f"crash at {self.world.now:.1f}")
-        self.world.pass_(self.random.choice([0.0, 1.0, 20.0]))
+        self.world.pass_(self.random.choice([0.0, 1.0, 14.0, 40.0]))
         self.owner = Owner(self.world, self.random.choice([0.0, 0.0, 1e5, -1e6]))
 
     def dies(self, chance: float = 0.15) -> bool:
@@ -396,8 +399,12 @@ def simulate(tool: Capabilities, random: Random) -> Simulation:
 
 
 @pytest.mark.parametrize("name", TOOLS)
-@given(random=st.randoms(use_true_random=False))
-@settings(max_examples=150)
-def test_at_most_one_effect_that_is_not_explained_and_it_ends(name: str, random: Random) -> None:
-    """Whatever crashes, is lost, lands late or is answered: one effect, or somebody's word for more."""
-    simulate(TOOLS[name], random)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=300)
+def test_at_most_one_effect_that_is_not_explained_and_it_ends(name: str, seed: int) -> None:
+    """Whatever crashes, is lost, lands late or is answered: one effect, or somebody's word for more.
+
+    A seed instead of hypothesis' own random: its preference for small numbers makes every delay zero.
+    The failing story is printed whole, which serves better than a smaller one.
+    """
+    simulate(TOOLS[name], Random(seed))

@@ -99,9 +99,7 @@ class Desk:
         await anyio.sleep(self.linger_s)
 
     @ticket.probe
-    async def _(
-        self, call: evsrc.Call, subject: str, priority: int = 3
-    ) -> evsrc.Verdict[str]:
+    async def _(self, call: evsrc.Call, subject: str, priority: int = 3) -> evsrc.Verdict[str]:
         return await self._look(call)
 
     @ticket.sweep

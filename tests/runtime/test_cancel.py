@@ -125,7 +125,9 @@ class Patience:
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, anyio_backend: str) -> str:
     """Every way of giving up that the event loop knows."""
-    if request.param.startswith(("asyncio", "trio")) and not request.param.startswith(anyio_backend):
+    if request.param.startswith(("asyncio", "trio")) and not request.param.startswith(
+        anyio_backend
+    ):
         pytest.skip(f"{request.param} on {anyio_backend}")
     return str(request.param)
 

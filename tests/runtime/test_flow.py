@@ -117,7 +117,9 @@ def test_build_is_cached_until_the_next_declaration() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-def refused(declared: evsrc.Flow[Any], *parts: str, kind: type[Exception] = DefinitionError) -> None:
+def refused(
+    declared: evsrc.Flow[Any], *parts: str, kind: type[Exception] = DefinitionError
+) -> None:
     """Building fails, and the message names all of that."""
     with pytest.raises(kind) as error:
         declared.build()
@@ -356,7 +358,11 @@ def test_a_list_fits_a_sequence_of_the_same(takes: Any) -> None:
 
 @pytest.mark.parametrize(
     ("upstream", "takes", "shown"),
-    [(given_int, str, "takes str"), (given_ints, list[str], "takes list[str]"), (given_ints, int, "int")],
+    [
+        (given_int, str, "takes str"),
+        (given_ints, list[str], "takes list[str]"),
+        (given_ints, int, "int"),
+    ],
 )
 def test_an_edge_of_another_type_is_refused(
     upstream: Callable[..., Any], takes: Any, shown: str

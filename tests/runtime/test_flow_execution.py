@@ -150,9 +150,7 @@ async def test_a_node_that_waits_for_a_human_gives_its_slot_back() -> None:
         group.start_soon(runtime.run, declared, 1)
         await until(lambda: len(runtime.questions()) == 1 and busy.now == 1)
         run_id, question = runtime.questions()[0]
-        await runtime.answers.answer(
-            run_id, question.question, "happened", by="ada", value="P-1"
-        )
+        await runtime.answers.answer(run_id, question.question, "happened", by="ada", value="P-1")
         await anyio.sleep(0.03)
         assert ran() == ["other"]
         release.set()

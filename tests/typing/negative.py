@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+import evsrc
 from evsrc.core.verdicts import Effect, Happened, Verdict
 from evsrc.tools import Call, SecretRef, ToolSet, tool
 
@@ -97,3 +98,82 @@ async def not_a_tool() -> None: ...
 
 ToolSet([not_a_tool])  # E
 ToolSet([Tracker.create])  # E
+
+
+# ---- flows and workflows -------------------------------------------------------------------------
+
+
+class Alert(msgspec.Struct, frozen=True):
+    host: str
+
+
+evsrc.Flow("f", input=Alert, schedule="later")  # E
+evsrc.Flow("f", input=Alert, run_id=lambda alert: alert.hots)  # E
+flow = evsrc.Flow("f", input=Alert)
+
+
+@flow.node
+async def hosts(alert: Alert) -> list[str]:
+    return [alert.host]
+
+
+@flow.node
+async def weight(alert: Alert) -> int:
+    return 1
+
+
+@flow.each(hosts, key=lambda host: host)
+async def lookup(host: str) -> Ticket:
+    return Ticket(1)
+
+
+@flow.node(need=[hosts])  # E
+async def wrong_option(alert: Alert) -> int:
+    return 1
+
+
+@flow.each(hosts, key=lambda host: len(host))  # E
+async def wrong_key(host: str) -> int:
+    return 1
+
+
+@flow.each(hosts, key=lambda host: host)  # E
+async def wrong_item(host: int) -> int:
+    return 1
+
+
+async def use(runtime: evsrc.Runtime, run: evsrc.Run) -> None:
+    await runtime.run(flow, "dc01")  # E
+    flow.plan("log", 1)  # E
+    outcome = await runtime.run(flow, Alert("dc01"))
+    text: str = outcome[weight]  # E
+    ticket: Ticket = outcome[lookup]  # E
+    print(text, ticket)
+    await hosts("dc01")  # E
+    await run.call(hosts, Alert("dc01"))  # E
+    await run.call(open_ticket, titel="a")  # E
+    await run.step(weight, "dc01")  # E
+    await run.map(lookup_one, [1], key=str)  # E
+    number: str = await run.step(weight, Alert("dc01"))  # E
+    print(number)
+
+
+async def lookup_one(host: str) -> int:
+    return 1
+
+
+@evsrc.workflow  # E
+async def no_run(alert: Alert) -> int:
+    return 1
+
+
+@evsrc.workflow
+async def triage(run: evsrc.Run, alert: Alert) -> int:
+    return 1
+
+
+async def use_workflow(runtime: evsrc.Runtime) -> None:
+    await runtime.run(triage, "dc01")  # E
+    value: str = (await runtime.run(triage, Alert("dc01"))).value  # E
+    print(value)
+    await triage(run=1, alert=2)  # E

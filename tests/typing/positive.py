@@ -6,6 +6,7 @@ from typing import Any, assert_type
 
 import msgspec
 
+import evsrc
 from evsrc.core.verdicts import Absent, Effect, Found, Happened, Verdict
 from evsrc.tools import Call, MethodTool, SecretRef, SweepEnd, Tool, ToolSet, tool
 
@@ -129,3 +130,99 @@ async def use_rest(tracker: Tracker) -> None:
     await nothing()
     assert_type(nothing, Tool[[], None])
     ToolSet([open_ticket, tracker.create, nothing])
+
+
+# ---- flows ---------------------------------------------------------------------------------------
+
+
+class Alert(msgspec.Struct, frozen=True):
+    host: str
+
+
+flow = evsrc.Flow(
+    "triage", input=Alert, run_id=lambda alert: alert.host, schedule="ready", at_once=4, reuse="log"
+)
+
+
+@flow.node
+async def hosts(alert: Alert) -> list[str]:
+    return [alert.host]
+
+
+@flow.node(reads=["feed.json"], params={"limit": 3}, version="1", retry=evsrc.Retry(attempts=3))
+def weight(alert: Alert, limit: int) -> int:
+    return limit
+
+
+@flow.each(hosts, key=lambda host: host.upper(), cost=0.1)
+async def lookup(host: str, run: evsrc.Run) -> Ticket:
+    return await run.call(open_ticket, title=host)
+
+
+@flow.each(lookup, key=lambda ticket: str(ticket.id))
+async def number(ticket: Ticket) -> int:
+    return ticket.id
+
+
+@flow.node(needs=[weight, "hosts", number])
+async def last(run: evsrc.Run, lookup: list[Ticket], weight: int) -> str | None:
+    assert_type(await run.call(block_host, "dc01", reason="c2"), bool)
+    return run.id
+
+
+async def use_flow(runtime: evsrc.Runtime, run: evsrc.Run) -> None:
+    outcome = await runtime.run(flow, Alert("dc01"), run_id="r")
+    assert_type(outcome, evsrc.Outcome[dict[str, Any]])
+    assert_type(outcome[hosts], list[str])
+    assert_type(outcome[weight], int)
+    assert_type(outcome[lookup], list[Ticket])
+    assert_type(outcome[number], list[int])
+    assert_type(outcome[last], str | None)
+    assert_type(await hosts(Alert("dc01")), list[str])
+    assert_type(weight(Alert("dc01"), 3), int)
+    assert_type(await lookup("dc01", run), Ticket)
+    assert_type(flow.plan("log", Alert("dc01")), list[evsrc.Planned])
+    handle = await runtime.start(flow, Alert("dc01"))
+    assert_type(await handle.wait(), evsrc.Outcome[dict[str, Any]])
+
+
+# ---- workflows -----------------------------------------------------------------------------------
+
+
+async def count(alert: Alert, at_least: int = 0) -> int:
+    return max(at_least, len(alert.host))
+
+
+def count_blocking(alert: Alert) -> int:
+    return len(alert.host)
+
+
+async def look(host: str) -> Ticket:
+    return Ticket(len(host))
+
+
+@evsrc.workflow
+async def triage(run: evsrc.Run, alert: Alert) -> Ticket:
+    assert_type(await run.step(count, alert, at_least=1), int)
+    assert_type(await run.step(count_blocking, alert), int)
+    assert_type(await run.map(look, [alert.host], key=str), list[Ticket])
+    assert_type(run.options(label="first", durable=True), evsrc.Run)
+    return await run.options(key="own").call(open_ticket, title=alert.host)
+
+
+@evsrc.workflow(name="named", version="2")
+async def named(run: evsrc.Run, host: str) -> int:
+    return len(host)
+
+
+async def use_workflow(runtime: evsrc.Runtime) -> None:
+    assert_type(triage, evsrc.Workflow[Alert, Ticket])
+    assert_type(named, evsrc.Workflow[str, int])
+    outcome = await runtime.run(triage, Alert("dc01"))
+    assert_type(outcome, evsrc.Outcome[Ticket])
+    assert_type(outcome.value, Ticket)
+    assert_type((await (await runtime.start(named, "dc01")).wait()).value, int)
+    if isinstance(outcome, evsrc.Suspended):
+        assert_type([question.text for question in outcome.questions], list[str])
+    if isinstance(outcome, evsrc.Failed):
+        assert_type(outcome.error.message, str)
