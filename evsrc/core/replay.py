@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from evsrc.core.events import Scope
+from evsrc.core import keys
+from evsrc.core.events import Event, Scope, StepRecorded
 from evsrc.core.state import ReadState, RunState
 
 Kind: TypeAlias = Literal["outcome", "abandoned"]
@@ -46,6 +47,16 @@ def recorded(state: RunState, unit: Scope) -> list[Recorded]:
     return sorted(found, key=lambda r: r.order)
 
 
+def seen_order(state: RunState, id_: str) -> int:
+    """The place in the run of what the caller of a call or read saw of it; 0 if nothing yet."""
+    if id_ in state.gave_up:
+        return state.gave_up[id_].order
+    if id_ in state.reads:
+        return state.reads[id_].order
+    call = state.calls.get(id_)
+    return 0 if call is None or call.outcome is None else call.outcome_order
+
+
 def _read(read: ReadState) -> Recorded:
     kind: Kind = "abandoned" if read.event.abandoned else "outcome"
     return Recorded(read.id, read.order, kind, read.event.waited_s)
@@ -72,3 +83,12 @@ def owed(state: RunState, unit: Scope) -> dict[str, str]:
 def _name(name: str, label: str, ordinal: int, scope: Scope) -> str:
     which = repr(label) if label else f"#{ordinal}"
     return f"{name} {which} in {'/'.join(scope) or '(run)'}"
+
+
+def outcome_of(state: RunState, event: Event) -> str:
+    """Id of the call or read whose outcome this event, just folded into `state`, is; else empty."""
+    if isinstance(event, StepRecorded):
+        return keys.step_id(state.run_id, event.scope, event.name, event.label, event.ordinal)
+    call = state.calls.get(getattr(event, "call", ""))
+    ended = call is not None and call.outcome is not None and call.outcome_order == state.events
+    return call.id if call is not None and ended else ""

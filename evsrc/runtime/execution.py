@@ -133,6 +133,7 @@ class Execution:
         unit.live += 1
         live, waited, slots = True, False, _slots()
         driver.join()
+        self.journal.expect(driver.spec.call, unit.queue)
         try:
             while not driver.ended.is_set():
                 if live == driver.parked:
@@ -153,6 +154,8 @@ class Execution:
                 await unit.resumed()
                 for slot in slots:
                     await slot.take()
+            await self.turn(unit, driver.spec.call)
+            unit.queue.handed_out(driver.spec.call)
         except anyio.get_cancelled_exc_class():
             driver.leave(gave_up=not self.stopped)
             if not self.stopped:
@@ -160,6 +163,7 @@ class Execution:
                 await self.record_give_up(driver.spec.call, scope, driver.tool.name, waited_s)
             raise
         finally:
+            self.journal.unexpect(driver.spec.call, unit.queue)
             if live:
                 unit.live -= 1
             else:

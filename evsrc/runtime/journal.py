@@ -11,8 +11,10 @@ import anyio
 
 from evsrc.core.codec import decode_events, encode_events
 from evsrc.core.events import Event
+from evsrc.core.replay import outcome_of
 from evsrc.core.state import RunState, evolve
 from evsrc.log.base import Log, Record
+from evsrc.runtime.replay import ReplayQueue
 
 Listener = Callable[[RunState, Event], None]
 
@@ -26,6 +28,7 @@ class Journal:
         self.state = RunState(run_id)
         self._on_event = on_event
         self._waiting: dict[str, anyio.Event] = {}
+        self._expected: dict[str, list[ReplayQueue]] = {}
 
     def load(self, record: Record) -> None:
         """Fold a record that was read, not appended.
@@ -44,6 +47,7 @@ class Journal:
         def landed(_: Record) -> None:
             for event in events:
                 evolve(self.state, event)
+                self._arrived(event)
                 if self._on_event is not None:
                     self._on_event(self.state, event)
             for event in events:
@@ -57,6 +61,27 @@ class Journal:
             essential=essential,
             landed=landed,
         )
+
+    def expect(self, id_: str, queue: ReplayQueue) -> None:
+        """User code waits for the outcome of a call or read: queue it when it lands."""
+        self._expected.setdefault(id_, []).append(queue)
+
+    def unexpect(self, id_: str, queue: ReplayQueue) -> None:
+        """It does not wait any more."""
+        queues = self._expected.get(id_, [])
+        if queue in queues:
+            queues.remove(queue)
+        if not queues:
+            self._expected.pop(id_, None)
+        queue.forget(id_)
+
+    def _arrived(self, event: Event) -> None:
+        # Waiters wake in the loop's order, which may be any; what they see must come in log order, since
+        # that is the order in which a replay will hand it out.
+        if self._expected:
+            id_ = outcome_of(self.state, event)
+            for queue in self._expected.pop(id_, []):
+                queue.arrived(id_, self.state.events)
 
     def pulse(self, event: Event) -> None:
         """Wake whoever waits for what the event is about."""

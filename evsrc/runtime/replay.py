@@ -44,7 +44,7 @@ class ReplayQueue:
         Raises:
             DivergenceError: the code did not ask for the outcomes recorded before it.
         """
-        while self._left and self._left[0].id != id_:
+        while id_ in self._places and self._left[0].id != id_:
             await self._wait(self._turns.setdefault(id_, anyio.Event()))
 
     def handed_out(self, id_: str) -> None:
@@ -52,11 +52,21 @@ class ReplayQueue:
         if self._left and self._left[0].id == id_:
             self._left.popleft()
             self._places.pop(id_, None)
-        if self._left:
-            turn = self._turns.pop(self._left[0].id, None)
-            if turn is not None:
-                turn.set()
+        self._wake_next()
         self._settle()
+
+    def arrived(self, id_: str, order: int) -> None:
+        """A live outcome landed: it is handed out after those that landed before it, as on replay."""
+        if id_ not in self._places:
+            self._places[id_] = Recorded(id_, order, "outcome")
+            self._left.append(self._places[id_])
+
+    def forget(self, id_: str) -> None:
+        """Nobody waits for this outcome any more: those behind it move up."""
+        place = self._places.pop(id_, None)
+        if place is not None:
+            self._left.remove(place)
+            self._wake_next()
 
     async def live(self) -> None:
         """Return when nothing recorded is owed any more.
@@ -69,7 +79,7 @@ class ReplayQueue:
 
     def is_next(self, id_: str) -> bool:
         """Would `turn` return at once?"""
-        return not self._left or self._left[0].id == id_
+        return id_ not in self._places or self._left[0].id == id_
 
     @property
     def is_live(self) -> bool:
@@ -80,6 +90,12 @@ class ReplayQueue:
     def missing(self) -> dict[str, str]:
         """Recorded calls and reads that the code has not asked for: id -> description."""
         return dict(self._unasked)
+
+    def _wake_next(self) -> None:
+        if self._left:
+            turn = self._turns.pop(self._left[0].id, None)
+            if turn is not None:
+                turn.set()
 
     def _settle(self) -> None:
         if not self._left and not self._unasked:

@@ -216,9 +216,13 @@ class Run:
     def _check_in_flight(self, spec: CallSpec) -> None:
         driver = self._execution.services.drivers.get((self.id, spec.call))
         if driver is not None and driver.spec.asked_digest != spec.asked_digest and spec.own_key:
+            from evsrc.core.codec import plain
+
+            fields = canonical.differing(plain(driver.spec.asked), plain(spec.asked))
             raise KeyReuseError(
-                f"key {spec.own_key!r} is in flight with other arguments (call {spec.call}); "
-                "nothing was sent. Use a key per action."
+                f"key {spec.own_key!r} is in flight with other arguments: "
+                f"{', '.join(fields) or 'arguments'} differ (call {spec.call}); nothing was sent. "
+                "Use a key per action."
             )
 
     def _drive(self, tool: BoundTool, bound: Bound, spec: CallSpec) -> Driver:
@@ -344,13 +348,17 @@ class Run:
             unit.check()
             event = await self._observe(signature, blank, work)
             unit.check()
+            self._execution.journal.expect(id_, unit.queue)
             await self._execution.journal.append([event], durable=self._options.durable)
+            await self._execution.turn(unit, id_)
+            unit.queue.handed_out(id_)
         except anyio.get_cancelled_exc_class():
             if not self._execution.stopped:
                 waited_s = self._execution.services.clock.monotonic() - began
                 await self._read_given_up(id_, blank, waited_s)
             raise
         finally:
+            self._execution.journal.unexpect(id_, unit.queue)
             unit.live -= 1
             unit.pulse()
         return _deliver_read(signature, event)
@@ -439,7 +447,7 @@ class Run:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return [result for result in results]  # type: ignore[misc]  # errors were raised above
+        return list(results)  # type: ignore[arg-type]  # errors were raised above
 
     def _claim_map(self, place: Place) -> tuple[int, Claim]:
         try:

@@ -81,9 +81,8 @@ class Runner:
         """A question was answered: replay, if the code was thrown away."""
         self._wanted = True
         if not self._finished and self._idle.is_set():
-            self._idle = (
-                anyio.Event()
-            )  # whoever asks from now on waits for what the answer leads to
+            # Whoever asks from now on waits for what the answer leads to.
+            self._idle = anyio.Event()
         self._wake.set()
 
     async def ended(self, *, through_suspension: bool) -> None:

@@ -411,7 +411,8 @@ async def open_runtime(
     except BaseExceptionGroup as group_error:
         # Our own tasks raise nothing: what is in here is what the caller's block raised.
         if len(group_error.exceptions) == 1:
-            raise group_error.exceptions[0] from None
+            (error,) = group_error.exceptions
+            raise error from error.__cause__
         raise
     finally:
         if mine:

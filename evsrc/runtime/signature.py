@@ -54,6 +54,7 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
     import inspect
 
     name = getattr(fn, "__name__", type(fn).__name__)
+    parameters = inspect.signature(fn)
     target = fn.func if isinstance(fn, functools.partial) else fn
     hints = hints_of(target)
     if "return" not in hints:
@@ -62,4 +63,4 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
             "it; `-> Any` for plain data"
         )
     blocking = not inspect.iscoroutinefunction(target)
-    return Signature(name, hints["return"], blocking, inspect.signature(fn))
+    return Signature(name, hints["return"], blocking, parameters)

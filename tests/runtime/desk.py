@@ -252,5 +252,5 @@ async def cut(log: Log, count: int | None = None, *, before: str = "") -> evsrc.
 async def until(true: Callable[[], bool], *, within_s: float = 5) -> None:
     """Wait for something that tells nobody."""
     with anyio.fail_after(within_s):
-        while not true():
+        while not true():  # noqa: ASYNC110 - what is waited for knows no event of ours
             await anyio.sleep(0.002)

@@ -316,7 +316,7 @@ async def test_a_second_task_is_ambiguous_while_the_first_lives() -> None:
 async def test_unlike_tools_and_labelled_calls_run_at_once() -> None:
     """Calls of unlike tools, and calls with labels, may be in flight together; one after another too."""
     desk, log = Desk(), evsrc.MemoryLog()
-    desk.linger_s = 0.02
+    desk.linger_s = 0.1
 
     @evsrc.workflow(version="1")
     async def flow(run: evsrc.Run, subject: str) -> list[str]:

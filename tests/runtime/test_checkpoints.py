@@ -1,5 +1,7 @@
 """Checkpoints: what is reused after a restart or a change, what an act pins, and what a person is asked."""
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +102,8 @@ async def test_nothing_runs_again_under_the_same_code(tmp_path: Path) -> None:
     case, log = Case(tmp_path), evsrc.MemoryLog()
     outcome = await go(log, case.flow(), 1)
     assert counted() == dict.fromkeys(NODES, 1)
-    for count in range(1, log.last_position):
-        left = await cut(log, count)
+    for records in range(1, log.last_position):
+        left = await cut(log, records)
         done = {output.node for output in of_kind(left, NodeOutput)}
         again = await go(left, case.flow(), 1)
         assert again.value == outcome.value
@@ -237,6 +239,47 @@ async def test_by_default_checkpoints_are_of_their_own_run() -> None:
     ran()
     await go(log, flow, 1, run_id="b", tools=desk.all_tools)
     assert counted() == {"pure": 1, "item": 2, "act": 1, "below": 1}
+
+
+def counting(numbers: Iterator[int], version: str, reuse: Any, *, whole: bool = True) -> Any:
+    """A node that never gives the same output twice, and one below it."""
+    flow = evsrc.Flow("counting", input=int, reuse=reuse)
+
+    @flow.node(version=version)
+    async def up(start: int) -> int:
+        return next(numbers)
+
+    if whole:
+
+        @flow.node(version="1")
+        async def below(up: int) -> int:
+            heard("below")
+            return up * 10
+
+    return flow
+
+
+async def test_an_output_is_admitted_by_what_it_was_computed_from() -> None:
+    """A roll-back finds the old key and another output above it: the old output below is not reused."""
+    log, numbers = evsrc.MemoryLog(), count(1)
+    await go(log, counting(numbers, "1", "run"), 1)
+    left = await cut(log, before="RunCompleted")
+    await go(left, counting(numbers, "2", "run"), 1)
+    outputs = [i for i, kind in enumerate(kinds(left)) if kind == "NodeOutput"]
+    left = await cut(left, outputs[2] + 1)
+    ran()
+    outcome = await go(left, counting(numbers, "1", "run"), 1)
+    assert outcome.value == {"up": 3, "below": 30}
+    assert ran() == ["below"]
+
+
+async def test_an_output_of_another_run_is_admitted_by_what_it_was_computed_from() -> None:
+    """The newest output above comes from one run, the one below was computed in another: it runs."""
+    log, numbers = evsrc.MemoryLog(), count(1)
+    await go(log, counting(numbers, "1", "run"), 1, run_id="a")
+    await go(log, counting(numbers, "1", "run", whole=False), 1, run_id="b")
+    outcome = await go(log, counting(numbers, "1", "log"), 1, run_id="c")
+    assert outcome.value == {"up": 2, "below": 20}
 
 
 # ---- acts that rest on older evidence ------------------------------------------------------------

@@ -154,7 +154,7 @@ async def test_two_maps_at_once_need_labels() -> None:
 
 
 async def test_maps_one_after_another_are_told_apart() -> None:
-    """Maps that follow each other with the same items are different scopes, also one labelled like a number."""
+    """Maps that follow each other with the same items are different scopes, a label "#1" too."""
     desk, log = Desk(), evsrc.MemoryLog()
 
     @evsrc.workflow(version="1")

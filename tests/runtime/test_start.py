@@ -5,10 +5,11 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 import evsrc
 from evsrc.errors import CallerError, DefinitionError, InputMismatch, LimitExceeded
-from tests.runtime.desk import Desk, kinds
+from tests.runtime.desk import Desk, kinds, until
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +81,7 @@ async def test_another_input_or_workflow_is_a_mismatch() -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(start, flow, "disk")
-            await anyio.sleep(0)
+            await checkpoint()
             group.start_soon(start, flow, "tape")
             group.start_soon(start, other, "disk")
     async with evsrc.open_runtime(log) as runtime:
@@ -153,9 +154,7 @@ async def test_unfinished_runs_are_resumed_at_the_opening() -> None:
     assert kinds(log) == ["RunStarted"]
     flow = counted(ran, desk)
     async with evsrc.open_runtime(log, tools=desk.all_tools, workflows=[flow]) as runtime:
-        with anyio.fail_after(2):
-            while not runtime.state("r").ended:
-                await anyio.sleep(0.002)
+        await until(lambda: runtime.state("r").ended)
         assert runtime.outcome("r").value == "disk-1"
     assert ran == ["disk"]
 

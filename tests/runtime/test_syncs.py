@@ -25,9 +25,7 @@ async def counted(folder: Path, body: Any, desk: Desk) -> dict[str, int]:
         marks["body"] = fs.syncs
         return "end"
 
-    async with evsrc.open_runtime(
-        folder, tools=desk.all_tools, fs=fs, lazy_sync_s=None
-    ) as runtime:
+    async with evsrc.open_runtime(folder, tools=desk.all_tools, fs=fs, lazy_sync_s=None) as runtime:
         assert (await runtime.run(flow, "disk", run_id="r")).value == "end"
         marks["end"] = fs.syncs
         assert kinds(runtime._services.log)[-1] == "RunCompleted"
