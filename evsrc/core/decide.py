@@ -78,7 +78,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     not_after_ns: int | None = None
     stale: Literal["ask", "fail"] = "fail"
     stopping: bool = False
-    """The run's code was cancelled: settle what is out, send nothing new."""
+    """The run's code does not wait for it now: settle what is out, send nothing new."""
+    given_up: bool = False
+    """Its caller left for good: nobody will ever ask for a further attempt."""
 
 
 class RecordIntent(msgspec.Struct, frozen=True):
@@ -330,13 +332,20 @@ def _patience(caps: Capabilities, at: Situation) -> bool:
 
 def _resend(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed) -> Action:
     if at.stopping:
-        return Finish()
+        return _unsent(call, at, allowed.rule)
     if _stale(at):
         return _ask(call, "unknown", "it is older than its not_after, so it is not sent again", at)
     if not _budget_left(call, caps) and not call.resend_by:
         return _by_policy(call, caps, at, f"all {caps.attempts} attempts are used")
     number = call.attempts[-1].number + 1
     return RecordIntent(number, allowed.rule, same_prior=caps.effect is Effect.STATE)
+
+
+def _unsent(call: CallState, at: Situation, why: str) -> Action:
+    """It may be sent again, but not now: its run will ask for it, or nobody ever will."""
+    if at.given_up:
+        return _ask(call, "unknown", f"its caller gave up, so it is not sent again ({why})", at)
+    return Finish()
 
 
 def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> Action:
@@ -351,7 +360,7 @@ def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> 
         )
     if caps.on_unknown == "resend" and _budget_left(call, caps) and not _stale(at):
         if at.stopping:
-            return Finish()  # the run's own code will ask for it again, and then it is sent
+            return _unsent(call, at, why)
         return RecordIntent(call.attempts[-1].number + 1, f"policy: resend ({why})")
     return _ask(call, "unknown", why, at)
 

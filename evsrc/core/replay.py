@@ -47,16 +47,6 @@ def recorded(state: RunState, unit: Scope) -> list[Recorded]:
     return sorted(found, key=lambda r: r.order)
 
 
-def seen_order(state: RunState, id_: str) -> int:
-    """The place in the run of what the caller of a call or read saw of it; 0 if nothing yet."""
-    if id_ in state.gave_up:
-        return state.gave_up[id_].order
-    if id_ in state.reads:
-        return state.reads[id_].order
-    call = state.calls.get(id_)
-    return 0 if call is None or call.outcome is None else call.outcome_order
-
-
 def _read(read: ReadState) -> Recorded:
     kind: Kind = "abandoned" if read.event.abandoned else "outcome"
     return Recorded(read.id, read.order, kind, read.event.waited_s)

@@ -89,12 +89,14 @@ def _absent(caps: Capabilities, look: Look, verdict: Absent) -> Allowed:
         return Allowed(
             "look-again", "the look did not cover every place", ("Absent(complete=True)",)
         )
-    if caps.effect is Effect.STATE and caps.fence and caps.resend_safe:
-        return Allowed("resend", "state: not satisfied, and the send is fenced by the prior state")
     missing = [name for name in ("lag_s", "late_s") if getattr(caps, name) is None]
     if not caps.history:
         missing.append("history")
     horizon = horizon_s(caps)
+    if not missing and horizon is not None and look.waited_s >= horizon:
+        return Allowed("proven-absent", f"complete look, {horizon:g} s of lag and lateness passed")
+    if caps.effect is Effect.STATE and caps.fence and caps.resend_safe:
+        return Allowed("resend", "state: not satisfied, and the send is fenced by the prior state")
     if horizon is not None and look.waited_s < horizon:
         # Also where absence will prove nothing: what shows up until then spares a question.
         return Allowed(
@@ -103,7 +105,5 @@ def _absent(caps: Capabilities, look: Look, verdict: Absent) -> Allowed:
             tuple(missing),
             wait_s=horizon - look.waited_s,
         )
-    if missing or horizon is None:
-        rule = "absent proves nothing while the tool does not declare more"
-        return Allowed("forbidden", rule, tuple(missing))
-    return Allowed("proven-absent", f"complete look, {horizon:g} s of lag and lateness passed")
+    rule = "absent proves nothing while the tool does not declare more"
+    return Allowed("forbidden", rule, tuple(missing))

@@ -43,6 +43,7 @@ KIND_OF = {
     "block_ip": "block",
     "disable_account": "disable",
     "page": "page",
+    "blind_page": "page",
 }
 """Tool -> the kind of row that it makes in the world."""
 

@@ -178,6 +178,7 @@ class Driver:
             target_busy=bool(self.spec.target) and busy,
             not_after_ns=self.not_after_ns,
             stopping=self._gave_up or self.bound is None,
+            given_up=self.spec.call in self.journal.state.gave_up,
         )
 
     async def _perform(self, action: decide.Action) -> None:

@@ -6,7 +6,6 @@ Does not know: tools or events. The scope path lives in a context variable, so t
 closure still names the scope of the task that uses it.
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from evsrc.core.events import Scope
-from evsrc.core.replay import owed, recorded, seen_order
+from evsrc.core.replay import owed, recorded
 from evsrc.core.state import RunState
 from evsrc.errors import AmbiguousCall, KeyReuseError, LimitExceeded, RunStopped
 from evsrc.runtime.replay import ReplayQueue
@@ -106,8 +105,6 @@ class Unit:
         """Awaited after a wait for a human, before the code goes on: a node takes its slot again."""
         self._counters: dict[tuple[Scope, str], _Counter] = {}
         self._labels: set[tuple[Scope, str, str]] = set()
-        self._asking: Counter[str] = Counter()
-        self._handed_out = anyio.Event()
 
     def claim(self, scope: Scope, name: str, label: str) -> tuple[int, "Claim"]:
         """The ordinal of a call (0 for a labelled one) and a claim to release when it is settled.
@@ -158,30 +155,6 @@ class Unit:
         finally:
             self.parked -= 1
             self.pulse()
-
-    @contextmanager
-    def asking(self, id_: str) -> Generator[None, None, None]:
-        """Somebody waits for the outcome of a live call or read; leaving this block hands it out."""
-        self._asking[id_] += 1
-        try:
-            yield
-        finally:
-            self._asking[id_] -= 1
-            if not self._asking[id_]:
-                del self._asking[id_]
-            self._handed_out.set()
-            self._handed_out = anyio.Event()
-
-    async def in_order(self, id_: str) -> None:
-        """Return when every earlier outcome that somebody waits for was handed out.
-
-        Two outcomes may land before either caller wakes. Replay will hand them out in log order, so the
-        first run must too: a scheduler's order would be known to nobody afterwards.
-        """
-        state = self.execution.journal.state
-        mine = seen_order(state, id_)
-        while any(0 < seen_order(state, other) < mine for other in self._asking if other != id_):
-            await self._handed_out.wait()
 
     def check(self) -> None:
         """Raises RunStopped once the run's code was stopped: nothing it asks is done or recorded."""
