@@ -15,8 +15,8 @@ import evsrc
 from evsrc.demo import nodes
 from evsrc.demo.corpus import Finding, Indicator
 from evsrc.demo.nodes import (
-    Asset,
     Assessment,
+    Asset,
     Effected,
     Enrichment,
     Report,
