@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 import evsrc
-from evsrc.demo.corpus import findings
+from evsrc.demo.corpus import feed_path, findings
 from evsrc.demo.flow import all_tools, build_flow
 from evsrc.demo.tools import TrustingTools, WorldTools
 
@@ -60,6 +61,20 @@ class _Counter:
         """A checkpoint was used instead of a body."""
         if moment.name == "node_reused":
             os.write(self._fd, f"reused {moment.node}\n".encode())
+
+
+def warm() -> None:
+    """Import once, in the server, what every child would otherwise import for itself. Starts no thread."""
+    feed_path(1)
+    findings()
+    anyio.run(_warm)
+
+
+async def _warm() -> None:
+    async with WorldTools("http://127.0.0.1:1") as tools:
+        build_flow(tools, feed_path(1)).build()
+        async with evsrc.MemoryLog():
+            await anyio.lowlevel.checkpoint()
 
 
 def main(config: Any, observer: evsrc.Observer, fs_factory: Callable[[], Any]) -> Any:

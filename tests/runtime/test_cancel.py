@@ -426,3 +426,27 @@ async def test_a_call_given_up_while_parked_keeps_its_question() -> None:
         assert answered.fits
     assert [r.by for r in of_kind(log, IntentReconciled)] == ["human:ann"]
     assert the_call(log, "page").settled  # type: ignore[union-attr]
+
+
+async def test_a_failing_asyncio_group_fails_the_run(anyio_backend: str) -> None:
+    """A failed asyncio.TaskGroup that nobody catches ends the run as failed; 3.11 leaves a cancel behind."""
+    if anyio_backend != "asyncio":
+        pytest.skip("asyncio only")
+    desk, log = Desk(), evsrc.MemoryLog()
+    desk.linger_s = 1
+
+    @evsrc.workflow(version="1")
+    async def flow(run: evsrc.Run, subject: str) -> str:
+        async def fails() -> None:
+            await asyncio.sleep(0.02)
+            raise Boom
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+            group.create_task(run.call(desk.note, subject))
+        return "never"
+
+    async with evsrc.open_runtime(log, tools=desk.all_tools) as runtime:
+        outcome = await runtime.run(flow, "disk", run_id="r")
+    assert isinstance(outcome, evsrc.Failed)
+    assert len(of_kind(log, WaitAbandoned)) == 1
