@@ -41,8 +41,9 @@ CORE_EXCEPTIONS = {"uuid.UUID": "the canonical form must know the type; the type
 CORE_ORDER = [
     {"events", "verdicts"},
     {"canonical", "codec", "keys", "graph"},
+    {"calls"},
     {"state"},
-    {"settle", "replay", "nodes", "frontier", "runs"},
+    {"settle", "replay", "nodes", "frontier", "runs", "reports", "people"},
     {"decide"},
 ]
 

@@ -11,7 +11,8 @@ import msgspec
 from cyclopts import Parameter
 
 from evsrc.cli.statuses import UsageError
-from evsrc.core.state import CallState, QuestionState, RunState
+from evsrc.core.calls import CallState
+from evsrc.core.state import QuestionState, RunState
 from evsrc.log.file.meta import META_NAME
 from evsrc.projections.base import CaughtUp, Projection, catch_up
 from evsrc.projections.reading import LogReader, open_log

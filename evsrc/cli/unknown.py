@@ -18,7 +18,8 @@ from evsrc.cli.logs import AsJson, LogDir, Subject
 from evsrc.cli.plain import recorded, to_json, when
 from evsrc.cli.statuses import UsageError
 from evsrc.core import decide
-from evsrc.core.state import CallState, RunState
+from evsrc.core.calls import CallState
+from evsrc.core.state import RunState
 from evsrc.core.verdicts import Capabilities, Effect
 from evsrc.projections.questions import OpenQuestion, OpenQuestions
 from evsrc.projections.runs import Runs

@@ -20,22 +20,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from evsrc.core import keys
+from evsrc.core.calls import Attempt, CallState
 from evsrc.core.events import (
-    CallAccepted,
     CallNotSent,
     CallRejected,
     ErrorData,
     Event,
-    EvidenceAdded,
     IntentReconciled,
     OutcomeUnknown,
-    QuestionAnswered,
-    QuestionAsked,
-    ResultRecorded,
 )
+from evsrc.core.people import question_about
+from evsrc.core.reports import RETRY_PAUSE_S_MAX, budget_left, doubled
 from evsrc.core.settle import LATE_S_UNDECLARED, Allowed, Look, horizon_s, may_resend
-from evsrc.core.state import Attempt, CallState
 from evsrc.core.verdicts import Absent, Capabilities, Conflict, Effect, Happened, InProgress
 from evsrc.errors import DivergenceError, KeyReuseError
 
@@ -47,17 +43,6 @@ LOOK_PAUSE_S = 0.1
 
 LOOK_PAUSE_S_MAX = 10.0
 """Longest pause between two looks: a tool that is down is not to be hammered, nor forgotten."""
-
-RETRY_PAUSE_S = 0.05
-"""First pause before a request that was not sent is tried again; doubles per attempt."""
-
-RETRY_PAUSE_S_MAX = 30.0
-"""Longest pause before a request that was not sent is tried again; a tool that throttles may ask for
-more, and then the time is looked at again after each such pause."""
-
-DOUBLINGS_MAX = 30
-"""After so many doublings every pause has met its longest; more would overflow, at a look every few
-seconds, within a day's lag."""
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,10 +182,6 @@ def _stale(at: Situation) -> bool:
     return at.not_after_ns is not None and at.now_ns > at.not_after_ns
 
 
-def _budget_left(call: CallState, caps: Capabilities) -> bool:
-    return len(call.attempts) - call.superseded < caps.attempts
-
-
 def _again(call: CallState, caps: Capabilities, at: Situation) -> Action:
     """Every attempt is closed without effect: send again, unless the budget or the run is at an end."""
     last = call.attempts[-1]
@@ -212,7 +193,7 @@ def _again(call: CallState, caps: Capabilities, at: Situation) -> Action:
     refused = next((a for a in call.attempts if a.closed_by == "rejected"), None)
     if refused is not None and call.rejected is not None and not call.resend_by:
         return Append((CallRejected(call.id, refused.number, call.rejected),))
-    if not _budget_left(call, caps) and not call.resend_by:
+    if not budget_left(call, caps) and not call.resend_by:
         error = ErrorData("NotSent", f"not done after {len(call.attempts)} attempts")
         return Append((CallNotSent(call.id, last.number, error, final=True),))
     pause_s = _pause_left(last, at)
@@ -314,12 +295,7 @@ def _accepted(call: CallState, caps: Capabilities, at: Situation) -> Action:
 
 
 def _look_pause_s(at: Situation) -> float:
-    return _doubled(LOOK_PAUSE_S, at.looks, LOOK_PAUSE_S_MAX)
-
-
-def _doubled(first_s: float, times: int, most_s: float) -> float:
-    """`first_s` doubled so often, at most `most_s`: long before 2 to the power of `times` overflows."""
-    return min(first_s * 2.0 ** min(times, DOUBLINGS_MAX), most_s)
+    return doubled(LOOK_PAUSE_S, at.looks, LOOK_PAUSE_S_MAX)
 
 
 def _patience(caps: Capabilities, at: Situation) -> bool:
@@ -335,7 +311,7 @@ def _resend(call: CallState, caps: Capabilities, at: Situation, allowed: Allowed
         return _unsent(call, at, allowed.rule)
     if _stale(at):
         return _ask(call, "unknown", "it is older than its not_after, so it is not sent again", at)
-    if not _budget_left(call, caps) and not call.resend_by:
+    if not budget_left(call, caps) and not call.resend_by:
         return _by_policy(call, caps, at, f"all {caps.attempts} attempts are used")
     number = call.attempts[-1].number + 1
     return RecordIntent(number, allowed.rule, same_prior=caps.effect is Effect.STATE)
@@ -358,7 +334,7 @@ def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> 
                 ),
             )
         )
-    if caps.on_unknown == "resend" and _budget_left(call, caps) and not _stale(at):
+    if caps.on_unknown == "resend" and budget_left(call, caps) and not _stale(at):
         if at.stopping:
             return _unsent(call, at, why)
         return RecordIntent(call.attempts[-1].number + 1, f"policy: resend ({why})")
@@ -367,27 +343,7 @@ def _by_policy(call: CallState, caps: Capabilities, at: Situation, why: str) -> 
 
 def _ask(call: CallState, kind: Literal["unknown", "conflict"], why: str, at: Situation) -> Action:
     evidence = "" if at.look is None else repr(at.look.verdict)
-    return Append((_question_about(call, kind, why, at.now_ns, evidence),))
-
-
-def _question_about(
-    call: CallState,
-    kind: Literal["unknown", "conflict"],
-    why: str,
-    now_ns: int,
-    evidence: str = "",
-) -> QuestionAsked:
-    number = (call.open_attempts or call.attempts)[-1].number
-    return QuestionAsked(
-        keys.question_id(call.id, kind, str(number)),
-        kind,
-        call.id,
-        f"Did attempt {number} of {call.intent.tool} happen? {why}.",
-        digest=call.intent.asked_digest,
-        attempt=number,
-        evidence=evidence,
-        at_ns=now_ns,
-    )
+    return Append((question_about(call, kind, why, at.now_ns, evidence),))
 
 
 def _found(call: CallState, caps: Capabilities, verdict: Happened[object], at: Situation) -> Action:
@@ -415,6 +371,7 @@ def _happened(
                 whose=verdict.whose,
                 gone=verdict.gone,
                 evidence=verdict.evidence,
+                why=verdict.evidence if value is None else "",
                 at_ns=at.now_ns,
             ),
         )
@@ -425,150 +382,6 @@ def _absent(call: CallState, attempt: Attempt, allowed: Allowed, at: Situation) 
     return IntentReconciled(
         call.id, attempt.number, "absent", "probe", evidence=allowed.rule, at_ns=at.now_ns
     )
-
-
-# ---- what a send reported ----------------------------------------------------------------------
-
-
-class Answered(msgspec.Struct, frozen=True):
-    """`send` returned. Without `value` the result cannot be recorded, `why` says so."""
-
-    value: bytes | None
-    why: str = ""
-    digest: str = ""
-    value_type: str = ""
-
-
-class NoByteLeft(msgspec.Struct, frozen=True):
-    """`send` said that nothing was sent, or was cancelled before it began."""
-
-    error: ErrorData
-    retry_after_s: float | None = None
-
-
-class RefusedByTool(msgspec.Struct, frozen=True):
-    """`send` said that the tool refused and nothing happened."""
-
-    error: ErrorData
-
-
-class Doubt(msgspec.Struct, frozen=True):
-    """Anything else. `cause`: cancelled, timeout, error, already-there."""
-
-    cause: str
-    error: ErrorData | None = None
-
-
-SendReport: TypeAlias = Answered | NoByteLeft | RefusedByTool | Doubt
-
-
-def after_send(
-    call: CallState, attempt: int, report: SendReport, caps: Capabilities, now_ns: int
-) -> tuple[Event, ...]:
-    """The events that one send's report makes true. A settled attempt only gains evidence."""
-    known = call.attempt(attempt)
-    late = known is not None and known.status == "closed" and isinstance(report, Answered)
-    if not late and (known is None or known.status in ("done", "closed")):
-        return (EvidenceAdded(call.id, attempt, "late answer", type(report).__name__),)
-    match report:
-        case Answered() if caps.asynchronous and not late:
-            # A receipt is not a result: done only when the tool's own look says so.
-            return (CallAccepted(call.id, attempt, report.value or b""),)
-        case Answered(value, why, digest, value_type):
-            return (ResultRecorded(call.id, attempt, value, why, digest, value_type),)
-        case RefusedByTool(error):
-            return (CallRejected(call.id, attempt, error),)
-        case NoByteLeft(error, retry_after_s):
-            pause_s = retry_after_s
-            if pause_s is None:
-                pause_s = _doubled(RETRY_PAUSE_S, attempt - 1, RETRY_PAUSE_S_MAX)
-            others_closed = all(a.status == "closed" for a in call.attempts if a.number != attempt)
-            final = others_closed and not _budget_left(call, caps)
-            retry_at_ns = None if final else now_ns + round(pause_s * 1e9)
-            return (CallNotSent(call.id, attempt, error, final, retry_at_ns),)
-        case Doubt(cause, error):
-            return (OutcomeUnknown(call.id, attempt, cause, error, now_ns),)
-
-
-# ---- a human's verdict -------------------------------------------------------------------------
-
-
-class HumanVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says of a call. `value` is msgpack, set with happened only."""
-
-    answer: Literal["happened", "absent", "resend", "skip"]
-    by: str
-    reason: str = ""
-    value: bytes | None = None
-    message: str = ""
-    """Id of the inbox message, for deduplication."""
-
-
-def human_verdict(
-    call: CallState, question: str, verdict: HumanVerdict, now_ns: int
-) -> tuple[Event, ...]:
-    """The events of a person's verdict on every open attempt of a call; the question's answer first.
-
-    Where nothing was asked (an empty `question`), what the person answered is recorded as a question.
-    """
-    unasked: tuple[Event, ...] = ()
-    if not question and call.attempts:
-        asked = _question_about(
-            call, "unknown", f"answered by {verdict.by} before it was asked", now_ns
-        )
-        question, unasked = asked.question, (asked,)
-    answered = QuestionAnswered(
-        question,
-        verdict.by,
-        verdict.answer,
-        verdict.value,
-        verdict.reason,
-        verdict.message,
-        at_ns=now_ns,
-    )
-    by = f"human:{verdict.by}"
-    reconciled: list[Event] = []
-    for attempt in call.open_attempts:
-        match verdict.answer:
-            case "happened":
-                reconciled.append(
-                    IntentReconciled(
-                        call.id,
-                        attempt.number,
-                        "happened",
-                        by,
-                        value=verdict.value,
-                        evidence=verdict.reason,
-                        at_ns=now_ns,
-                    )
-                )
-                break  # one effect: the other attempts stay what they are
-            case "absent":
-                reconciled.append(
-                    IntentReconciled(
-                        call.id,
-                        attempt.number,
-                        "absent",
-                        by,
-                        evidence=verdict.reason,
-                        at_ns=now_ns,
-                    )
-                )
-            case "skip":
-                reconciled.append(
-                    IntentReconciled(
-                        call.id,
-                        attempt.number,
-                        "skipped",
-                        by,
-                        why=verdict.reason,
-                        at_ns=now_ns,
-                    )
-                )
-                break
-            case "resend":
-                break  # the attempts stay unknown; the answer itself allows the next one
-    return (*unasked, answered, *reconciled)
 
 
 def explain(call: CallState, caps: Capabilities, look: Look | None, now_ns: int) -> str:

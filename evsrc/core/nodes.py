@@ -12,9 +12,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from evsrc.core import keys
+from evsrc.core.calls import pins
 from evsrc.core.events import ErrorData, NodeFailed, NodeOutput, NodeStarted, QuestionAsked
 from evsrc.core.graph import Graph
-from evsrc.core.state import NodeId, NodeState, RunState, pins
+from evsrc.core.state import NodeId, NodeState, RunState
 
 RETRY_PAUSE_S_MAX = 300.0
 """Longest pause before a node's next attempt: an outage of hours is better met by a human's resume."""

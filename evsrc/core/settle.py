@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from evsrc.core.state import CallState
+from evsrc.core.calls import CallState
 from evsrc.core.verdicts import Absent, AnyVerdict, Capabilities, Effect
 
 Permission: TypeAlias = Literal["proven-absent", "resend", "look-again", "forbidden"]

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from evsrc.core.calls import CallState, pins
 from evsrc.core.events import (
     CallAccepted,
     CallNotSent,
@@ -45,7 +46,7 @@ from evsrc.core.events import (
     StepRecorded,
     WaitAbandoned,
 )
-from evsrc.core.state import CallState, RunState, evolve, node_scope, pins
+from evsrc.core.state import RunState, evolve, node_scope
 from evsrc.projections.base import Seen
 
 Mark: TypeAlias = Literal[

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from evsrc.core import decide, runs
+from evsrc.core import people, runs
+from evsrc.core.calls import CallState
 from evsrc.core.codec import round_trip
-from evsrc.core.state import CallState, QuestionState, RunState
+from evsrc.core.state import QuestionState, RunState
 from evsrc.errors import CallerError, UnusableValue
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.services import Services
@@ -89,10 +90,10 @@ class Answers:
             data = self._value(call, value) if answer == "happened" else None
         except (UnusableValue, msgspec.ValidationError) as error:
             return await self._misfit(journal, call.question, by, answer, str(error), message)
-        verdict = decide.HumanVerdict(
+        verdict = people.HumanVerdict(
             answer=answer, by=by, reason=reason, value=data, message=message
         )
-        events = decide.human_verdict(call, call.question, verdict, now_ns)
+        events = people.human_verdict(call, call.question, verdict, now_ns)
         await journal.append(events, durable=True, essential=True)
         self._woken(run_id)
         return Answered(run_id, True)

@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import msgspec
 
-from evsrc.core import decide, keys
+from evsrc.core import decide, keys, reports
+from evsrc.core.calls import CallState
 from evsrc.core.codec import round_trip
 from evsrc.core.events import (
     CallNotSent,
@@ -26,7 +27,6 @@ from evsrc.core.events import (
     Scope,
 )
 from evsrc.core.settle import Look
-from evsrc.core.state import CallState
 from evsrc.core.verdicts import AnyVerdict, Happened, Undetermined
 from evsrc.errors import (
     AlreadyThere,
@@ -290,9 +290,10 @@ class Driver:
             await self._record([intent, stop])
             self._doubt_began = self.services.clock.monotonic()
             return
-        if action.attempt == 1 and intent.marker in self.services.orphans:
-            # A sweep saw our own marker without an intent: the effect may be there already. Once the
-            # look that follows has excluded that, a further attempt is like any other.
+        if action.attempt == 1 and self._seen_elsewhere(intent):
+            # A sweep saw our own marker without an intent, or another run acted under the caller's own
+            # key: the effect may be there already. Once the look that follows has excluded that, a
+            # further attempt is like any other.
             unknown = OutcomeUnknown(
                 self.spec.call, action.attempt, "swept", at_ns=self.services.clock.now_ns()
             )
@@ -312,7 +313,7 @@ class Driver:
         state = self.call
         if state is None:
             raise AssertionError("an intent landed and its call is not in the state")
-        events = decide.after_send(
+        events = reports.after_send(
             state,
             action.attempt,
             report,
@@ -321,6 +322,12 @@ class Driver:
         )
         await self._record(events)
         self._moment("after_result", action.attempt, type(report).__name__)
+
+    def _seen_elsewhere(self, intent: IntentRecorded) -> bool:
+        if intent.marker in self.services.orphans:
+            return True
+        used = self.services.own_keys.get(intent.key)
+        return used is not None and used.run_id != self.journal.run_id
 
     def _reason_not_to_send(self, action: decide.RecordIntent) -> CallNotSent | None:
         # Checked after every queue and limiter, and last when the intent is down: time may have run
@@ -407,19 +414,19 @@ class Driver:
             state = self.call
             attempts = 0 if state is None else len(state.attempts)
             final = attempts + 1 >= self.tool.capabilities.attempts
-            pause_ns = round(decide.RETRY_PAUSE_S * 2.0**attempts * 1e9)
+            pause_ns = round(reports.RETRY_PAUSE_S * 2.0**attempts * 1e9)
             retry_at_ns = None if final else self.services.clock.now_ns() + pause_ns
             return b"", CallNotSent(self.spec.call, call.attempt, data, final, retry_at_ns)
 
-    async def _send(self, call: Call, bound: Bound, intent: IntentRecorded) -> decide.SendReport:
+    async def _send(self, call: Call, bound: Bound, intent: IntentRecorded) -> reports.SendReport:
         """Send once. Everything that is not a clear answer is a doubt."""
         if self._gave_up:
-            return decide.NoByteLeft(ErrorData("NotSent", "the caller left before the send"))
+            return reports.NoByteLeft(ErrorData("NotSent", "the caller left before the send"))
         if intent.send_by_ns is not None and self.services.clock.now_ns() > intent.send_by_ns:
-            return decide.NoByteLeft(ErrorData("NotSent", "the intent was too old to be sent"))
+            return reports.NoByteLeft(ErrorData("NotSent", "the intent was too old to be sent"))
         self._in_flight = True
         scope = self._sending = anyio.CancelScope()
-        report: decide.SendReport = decide.Doubt("cancelled")
+        report: reports.SendReport = reports.Doubt("cancelled")
         try:
             with scope:
                 report = await self._send_timed(call, bound)
@@ -428,43 +435,43 @@ class Driver:
         self._moment("answered", call.attempt, type(report).__name__)
         return report
 
-    async def _send_timed(self, call: Call, bound: Bound) -> decide.SendReport:
+    async def _send_timed(self, call: Call, bound: Bound) -> reports.SendReport:
         with anyio.move_on_after(self.tool.capabilities.timeout_s):
             try:
                 value = await self.tool.send(call, bound.arguments, self.services.threads)
             except NotSent as error:
-                return decide.NoByteLeft(error_data(error, call))
+                return reports.NoByteLeft(error_data(error, call))
             except Throttled as error:
-                return decide.NoByteLeft(error_data(error, call), error.retry_after_s)
+                return reports.NoByteLeft(error_data(error, call), error.retry_after_s)
             except Rejected as error:
-                return decide.RefusedByTool(error_data(error, call))
+                return reports.RefusedByTool(error_data(error, call))
             except AlreadyThere as error:
-                return decide.Doubt("already-there", error_data(error, call))
+                return reports.Doubt("already-there", error_data(error, call))
             except Exception as error:  # noqa: BLE001  anything unclassified is unknown, and recorded
-                return decide.Doubt("error", error_data(error, call))
+                return reports.Doubt("error", error_data(error, call))
             except anyio.get_cancelled_exc_class() as error:
                 if anyio.current_effective_deadline() == -math.inf:
                     raise  # our own scope was cancelled
                 # The tool awaited something that somebody else cancelled: that is the tool's error.
-                return decide.Doubt("error", error_data(error, call))
+                return reports.Doubt("error", error_data(error, call))
             return self._answered(value)
-        return decide.Doubt("timeout")
+        return reports.Doubt("timeout")
 
-    def _answered(self, value: Any) -> decide.Answered:
+    def _answered(self, value: Any) -> reports.Answered:
         try:
             data, _ = round_trip(value, self.tool.return_annotation)
         except UnusableValue as error:
             import hashlib
 
             digest = hashlib.sha256(repr(value).encode("utf-8", "replace")).hexdigest()
-            return decide.Answered(None, str(error)[:500], digest, type(value).__qualname__)
+            return reports.Answered(None, str(error)[:500], digest, type(value).__qualname__)
         if len(data) > VALUE_BYTES_MAX:
             import hashlib
 
             why = f"result of {len(data)} bytes, at most {VALUE_BYTES_MAX}"
             digest = hashlib.sha256(data).hexdigest()
-            return decide.Answered(None, why, digest, type(value).__qualname__)
-        return decide.Answered(data)
+            return reports.Answered(None, why, digest, type(value).__qualname__)
+        return reports.Answered(data)
 
     # ---- looking --------------------------------------------------------------------------------
 
@@ -496,12 +503,8 @@ class Driver:
         if not isinstance(verdict, Happened):
             return verdict
         answered = self._answered(verdict.value)
-        return Happened(
-            answered.value,
-            verdict.whose,
-            verdict.gone,
-            verdict.evidence or answered.why,
-        )
+        texts = [text for text in (answered.why, verdict.evidence) if text]
+        return Happened(answered.value, verdict.whose, verdict.gone, "; ".join(texts))
 
 
 def _redacted(verdict: AnyVerdict, call: Call) -> AnyVerdict:

@@ -15,9 +15,10 @@ import anyio.to_thread
 import msgspec
 
 from evsrc.core import canonical, decide, keys
+from evsrc.core.calls import CallState, Done, NeverSent, Refused, Skipped
 from evsrc.core.codec import decode_value, round_trip
 from evsrc.core.events import ErrorData, Scope, StepRecorded
-from evsrc.core.state import CallState, Done, NeverSent, ReadState, Refused, Skipped
+from evsrc.core.state import ReadState
 from evsrc.core.verdicts import Effect
 from evsrc.errors import (
     AmbiguousCall,
@@ -95,7 +96,8 @@ class Run:
         Args:
             label: names the call instead of its number; once per tool and scope.
             durable: a step returns only when its value is synced (an expensive model call).
-            key: the caller's own idempotency key; the same key with other arguments is refused.
+            key: the caller's own idempotency key, one for all runs of the log; with other arguments
+                it is refused. Where another run acted under it, the tool is asked before it is sent.
             not_after_s: seconds from now after which the call is too old to be sent.
 
         Raises:
@@ -223,6 +225,14 @@ class Run:
                 f"key {spec.own_key!r} is in flight with other arguments: "
                 f"{', '.join(fields) or 'arguments'} differ (call {spec.call}); nothing was sent. "
                 "Use a key per action."
+            )
+        used = self._execution.services.own_keys.get(spec.key) if spec.own_key else None
+        if used is None or used.run_id == self.id:
+            return
+        if used.asked_digest != spec.asked_digest:
+            raise KeyReuseError(
+                f"key {spec.own_key!r} was used in run {used.run_id!r} for other arguments; nothing "
+                "was sent. Use a key per action."
             )
 
     def _drive(self, tool: BoundTool, bound: Bound, spec: CallSpec) -> Driver:

@@ -15,7 +15,7 @@ import anyio.to_thread
 
 from evsrc.core import canonical, keys, runs
 from evsrc.core.codec import decode_value, plain, round_trip
-from evsrc.core.events import Event, NodeOutput, QuestionAsked, RunStarted
+from evsrc.core.events import Event, IntentRecorded, NodeOutput, QuestionAsked, RunStarted
 from evsrc.core.state import RunState
 from evsrc.errors import CallerError, DefinitionError, UnknownEvent
 from evsrc.log.base import Log
@@ -105,6 +105,8 @@ class Runtime:
                 if node.output is not None:
                     self._checkpoints.add(run_id, node.output)
             self._services.orphans.update(journal.state.orphans)
+            for call in journal.state.calls.values():
+                self._services.note_own_key(run_id, call)
 
     def resume(self) -> None:
         """Start every unfinished run whose code is loaded, and settle every open call of a known tool."""
@@ -229,6 +231,8 @@ class Runtime:
             self._checkpoints.add(state.run_id, event)
         elif isinstance(event, QuestionAsked):
             self._tell(state.run_id, event)
+        elif isinstance(event, IntentRecorded):
+            self._services.note_own_key(state.run_id, state.calls[event.call])
 
     async def _begin(self, work: Work, input: Any, run_id: str | None, *, durable: bool) -> str:
         if self._works.setdefault(work.name, work) is not work:

@@ -7,8 +7,10 @@ Does not know: flows, runs or calls.
 from typing import TYPE_CHECKING
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
+from evsrc.core.calls import CallState
 from evsrc.log.base import Log
 from evsrc.runtime.clock import Clock, Entropy
 from evsrc.runtime.observer import Moment, Observers
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 BLOCKING_THREADS = 40
 """Threads for blocking nodes, steps and tools: our own limiter, so that they starve nobody else's."""
+
+
+class OwnKeyUse(msgspec.Struct, frozen=True):
+    """The first call of this log that may have acted under a caller's own key."""
+
+    run_id: str
+    asked_digest: str
 
 
 class Services:
@@ -52,12 +61,20 @@ class Services:
         """Busy target of a STATE tool -> id of the call that is unsettled on it."""
         self.orphans: set[str] = set()
         """Markers that a sweep saw and no intent of this log explains."""
+        self.own_keys: dict[str, OwnKeyUse] = {}
+        """Callers' own keys, which mean the same in every run of the log."""
         self._target_event = anyio.Event()
         self._limiters: dict[tuple[str, str], anyio.CapacityLimiter] = {}
 
     def emit(self, moment: Moment) -> None:
         """Tell the observers of one moment."""
         self.observers.on(moment)
+
+    def note_own_key(self, run_id: str, call: CallState) -> None:
+        """Remember a call under its caller's own key, unless nothing can have happened."""
+        intent = call.intent
+        if intent.own_key and not call.without_effect:
+            self.own_keys.setdefault(intent.key, OwnKeyUse(run_id, intent.asked_digest))
 
     def limiter(self, tool: BoundTool) -> anyio.CapacityLimiter | None:
         """The limiter of a tool that declares `at_once`; one per tool and instance."""

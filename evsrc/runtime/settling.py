@@ -7,7 +7,7 @@ Does not know: rules; a driver performs what core/decide.py says.
 
 from collections.abc import Iterable
 
-from evsrc.core.state import CallState
+from evsrc.core.calls import CallState
 from evsrc.runtime.driver import CallSpec, Driver
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.services import Services

@@ -9,8 +9,8 @@ Does not know: what runs in the child, beyond `entry`; what the instants mean to
         end = server.run({"folder": "..."}, kill_at=KillPoint("after_intent", tool="open_ticket"))
         assert end.killed
 
-A function `warm` beside the entry, if there is one, is called once in the server, before the first fork: it may
-import and prepare what every child needs, and must start no thread.
+A function `warm` beside the entry, if there is one, is called once in the server, before the first fork:
+it may import and prepare what every child needs, and must start no thread.
 
 `entry` is called in the child as ``entry(config, observer, fs_factory)``: give `observer` to
 `open_runtime(observers=[observer])` and open the file log with ``fs=fs_factory()``.

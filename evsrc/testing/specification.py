@@ -17,10 +17,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from evsrc.core import decide
+from evsrc.core import decide, people, reports
+from evsrc.core.calls import CallState
 from evsrc.core.events import Event, EventBase, IntentRecorded
 from evsrc.core.settle import Look
-from evsrc.core.state import CallState, RunState, evolve, fold
+from evsrc.core.state import RunState, evolve, fold
 from evsrc.core.verdicts import AnyVerdict, Capabilities, Effect
 
 T = TypeVar("T")
@@ -147,22 +148,22 @@ def next_action(
 
 
 def after_send(
-    attempt: int, report: decide.SendReport, caps: Capabilities, *, now_s: float = 0.0
+    attempt: int, report: reports.SendReport, caps: Capabilities, *, now_s: float = 0.0
 ) -> Callable[[RunState], tuple[Event, ...]]:
     """What the report of one send makes true."""
     now_ns = START_NS + round(now_s * SECOND_NS)
-    return lambda state: decide.after_send(state.calls[CALL], attempt, report, caps, now_ns)
+    return lambda state: reports.after_send(state.calls[CALL], attempt, report, caps, now_ns)
 
 
 def human(
     answer: Any, by: str = "ada", *, value: bytes | None = None, reason: str = "", message: str = ""
 ) -> Callable[[RunState], tuple[Event, ...]]:
     """A person answers about the call: happened, absent, resend or skip."""
-    verdict = decide.HumanVerdict(answer=answer, by=by, value=value, reason=reason, message=message)
+    verdict = people.HumanVerdict(answer=answer, by=by, value=value, reason=reason, message=message)
 
     def command(state: RunState) -> tuple[Event, ...]:
         call = state.calls[CALL]
-        return decide.human_verdict(call, call.question, verdict, START_NS)
+        return people.human_verdict(call, call.question, verdict, START_NS)
 
     return command
 

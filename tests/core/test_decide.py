@@ -12,27 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evsrc.core.calls import CallState, Done, NeverSent, Refused
 from evsrc.core.decide import (
-    Answered,
     Append,
-    Doubt,
     Finish,
-    HumanVerdict,
     LookAtTool,
-    NoByteLeft,
     Park,
     RecordIntent,
-    RefusedByTool,
-    SendReport,
     Situation,
     Wait,
-    after_send,
-    human_verdict,
     next_action,
 )
 from evsrc.core.events import ErrorData, Event, OutcomeUnknown
+from evsrc.core.people import HumanVerdict, human_verdict
+from evsrc.core.reports import Answered, Doubt, NoByteLeft, RefusedByTool, SendReport, after_send
 from evsrc.core.settle import Look
-from evsrc.core.state import CallState, Done, NeverSent, Refused, RunState, evolve
+from evsrc.core.state import RunState, evolve
 from evsrc.core.verdicts import (
     Absent,
     AnyVerdict,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evsrc.core import events as all_events
+from evsrc.core.calls import CallState, Done, Skipped
 from evsrc.core.codec import decode_events, encode_events
 from evsrc.core.events import (
     CallAccepted,
@@ -38,15 +39,7 @@ from evsrc.core.events import (
     SweepRecorded,
     WaitAbandoned,
 )
-from evsrc.core.state import (
-    CallState,
-    Done,
-    RunState,
-    Skipped,
-    evolve,
-    fold,
-    node_scope,
-)
+from evsrc.core.state import RunState, evolve, fold, node_scope
 from evsrc.testing.specification import RUN, evolve_all
 
 EVENT_TYPES: tuple[type[msgspec.Struct], ...] = typing.get_args(Event)

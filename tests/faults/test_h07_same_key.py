@@ -96,3 +96,23 @@ async def test_h07_mismatch_of_two_that_wait_for_replay() -> None:
             await runtime.run(flow, "disk", run_id="r")
     assert len(refused) == 1
     assert desk.effects("disk") == 1
+
+
+async def test_h07_the_key_means_the_same_in_every_run() -> None:
+    """Another run that uses the key for other arguments is refused; for the same ones the tool is asked."""
+    desk = Desk()
+    log = evsrc.MemoryLog(namespace="n")
+
+    @evsrc.workflow(version="1")
+    async def flow(run: evsrc.Run, subject: str) -> str:
+        return await run.options(key="K").call(desk.ticket, subject)
+
+    async with evsrc.open_runtime(log, tools=desk.all_tools) as runtime:
+        first = (await runtime.run(flow, "P1", run_id="one")).value
+        with pytest.raises(KeyReuseError, match="used in run 'one'"):
+            await runtime.run(flow, "P2", run_id="two")
+    async with evsrc.open_runtime(log, tools=desk.all_tools) as runtime:
+        again = (await runtime.run(flow, "P1", run_id="three")).value
+
+    assert again == first
+    assert len(desk.sent) == 1

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 import evsrc
+from evsrc.core.calls import CallState
 from evsrc.core.events import IntentReconciled, OutcomeUnknown, StepRecorded, WaitAbandoned
-from evsrc.core.state import CallState
 from tests.log.support import CountingFs
 from tests.runtime.desk import Desk, SlowLog, cut, events, kinds, of_kind, until
 

@@ -1,16 +1,7 @@
 """Semantics 3, per attempt: what is known of one attempt says nothing of another."""
 
-from evsrc.core.decide import (
-    Answered,
-    Append,
-    Doubt,
-    Finish,
-    LookAtTool,
-    NoByteLeft,
-    RecordIntent,
-    RefusedByTool,
-    Wait,
-)
+from evsrc.core.calls import Done, NeverSent, Refused, Skipped
+from evsrc.core.decide import Append, Finish, LookAtTool, RecordIntent, Wait
 from evsrc.core.events import (
     CallAccepted,
     CallNotSent,
@@ -22,7 +13,7 @@ from evsrc.core.events import (
     QuestionAsked,
     ResultRecorded,
 )
-from evsrc.core.state import Done, NeverSent, Refused, Skipped
+from evsrc.core.reports import Answered, Doubt, NoByteLeft, RefusedByTool
 from evsrc.core.verdicts import Absent, Effect, Happened, InProgress, Undetermined
 from evsrc.testing.specification import (
     CALL,

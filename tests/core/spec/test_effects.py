@@ -2,10 +2,10 @@
 
 import pytest
 
+from evsrc.core.calls import Done, Skipped
 from evsrc.core.decide import Append, LookAtTool, RecordIntent, explain
 from evsrc.core.events import IntentReconciled, OutcomeUnknown, QuestionAsked
 from evsrc.core.settle import Look
-from evsrc.core.state import Done, Skipped
 from evsrc.core.verdicts import (
     Absent,
     AnyVerdict,

@@ -3,6 +3,7 @@
 import pytest
 
 from evsrc.core import runs
+from evsrc.core.calls import Done, NeverSent, Refused, Skipped
 from evsrc.core.decide import Finish, LookAtTool, Park, RecordIntent, Wait, check_identity
 from evsrc.core.events import (
     CallNotSent,
@@ -15,7 +16,6 @@ from evsrc.core.events import (
     ResultRecorded,
 )
 from evsrc.core.settle import LATE_S_UNDECLARED
-from evsrc.core.state import Done, NeverSent, Refused, Skipped
 from evsrc.core.verdicts import Absent, Effect, Happened
 from evsrc.errors import DivergenceError, KeyReuseError
 from evsrc.testing.specification import (
