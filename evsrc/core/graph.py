@@ -7,15 +7,12 @@ Must change together: core/frontier.py, which answers `ready` step by step inste
 """
 
 from collections.abc import Iterable, KeysView, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 from evsrc.errors import CycleError, GraphError
 
 NAMES_SHOWN_MAX = 3
 """Near names offered for an unknown one: more is a list to read, not a hint."""
-
-Schedule: TypeAlias = Literal["waves", "ready"]
 
 
 class Graph:
@@ -68,48 +65,6 @@ def build_graph(
             if need not in needs:
                 raise GraphError(f"node {name!r} needs {need!r}, {_undeclared(need, needs)}")
     return Graph(needs, _waves(needs))
-
-
-def ready(
-    graph: Graph,
-    *,
-    done: AbstractSet[str],
-    failed: AbstractSet[str],
-    parked: AbstractSet[str],
-    running: AbstractSet[str],
-    schedule: Schedule,
-) -> list[str]:
-    """The nodes that may start now, wave by wave, in declared order.
-
-    All needs of such a node are done, and it is neither done, failed, parked nor running.
-
-    * "waves": moreover every node of every earlier wave is done, or is held: parked, failed, or a
-      descendant of one that is. So a node that waits for a person holds up nothing unrelated. Once a
-      node failed, nothing of a wave after its own starts; its siblings may still start.
-    * "ready": nothing more. Once a node failed, nothing starts.
-    """
-    if failed and schedule == "ready":
-        return []
-    limit = len(graph.waves) if schedule == "ready" else _wave_limit(graph, done, failed, parked)
-    return [
-        name
-        for wave in graph.waves[: limit + 1]
-        for name in wave
-        if not (name in done or name in failed or name in parked or name in running)
-        and all(need in done for need in graph.needs[name])
-    ]
-
-
-def _wave_limit(
-    graph: Graph, done: AbstractSet[str], failed: AbstractSet[str], parked: AbstractSet[str]
-) -> int:
-    """The last wave of which anything may start."""
-    held = set(done | failed | parked)
-    held.update(*(graph.descendants(name) for name in failed | parked))
-    for index, wave in enumerate(graph.waves):
-        if not (failed.isdisjoint(wave) and held.issuperset(wave)):
-            return index
-    return len(graph.waves)
 
 
 # ---- building -------------------------------------------------------------------------------------

@@ -34,10 +34,10 @@ from evsrc.errors import (
     NotSent,
     Rejected,
     Throttled,
-    UnusableValue,
 )
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.observer import Moment, MomentName
+from evsrc.runtime.recording import answered, error_data, redacted
 from evsrc.runtime.services import Services
 from evsrc.tools.binding import Bound
 from evsrc.tools.bound import BoundTool
@@ -454,24 +454,8 @@ class Driver:
                     raise  # our own scope was cancelled
                 # The tool awaited something that somebody else cancelled: that is the tool's error.
                 return reports.Doubt("error", error_data(error, call))
-            return self._answered(value)
+            return answered(value, self.tool.return_annotation)
         return reports.Doubt("timeout")
-
-    def _answered(self, value: Any) -> reports.Answered:
-        try:
-            data, _ = round_trip(value, self.tool.return_annotation)
-        except UnusableValue as error:
-            import hashlib
-
-            digest = hashlib.sha256(repr(value).encode("utf-8", "replace")).hexdigest()
-            return reports.Answered(None, str(error)[:500], digest, type(value).__qualname__)
-        if len(data) > VALUE_BYTES_MAX:
-            import hashlib
-
-            why = f"result of {len(data)} bytes, at most {VALUE_BYTES_MAX}"
-            digest = hashlib.sha256(data).hexdigest()
-            return reports.Answered(None, why, digest, type(value).__qualname__)
-        return reports.Answered(data)
 
     # ---- looking --------------------------------------------------------------------------------
 
@@ -487,7 +471,7 @@ class Driver:
             arguments = self._arguments(self.call)
             with anyio.move_on_after(PROBE_TIMEOUT_S):
                 verdict = await self.tool.probe(call, arguments, self.services.threads)
-                return _redacted(verdict, call)
+                return redacted(verdict, call)
             return Undetermined(f"no answer within {PROBE_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001  a look that fails tells nothing; it is tried again
             return Undetermined(call.redact(f"{type(error).__name__}: {error}")[:500])
@@ -502,35 +486,6 @@ class Driver:
     def _encoded(self, verdict: AnyVerdict) -> AnyVerdict:
         if not isinstance(verdict, Happened):
             return verdict
-        answered = self._answered(verdict.value)
-        texts = [text for text in (answered.why, verdict.evidence) if text]
-        return Happened(answered.value, verdict.whose, verdict.gone, "; ".join(texts))
-
-
-def _redacted(verdict: AnyVerdict, call: Call) -> AnyVerdict:
-    """The verdict without secrets in its texts: they end in questions, which people read and forward."""
-    texts = {
-        name: call.redact(text)
-        for name in ("evidence", "reason", "found")
-        if (text := getattr(verdict, name, ""))
-    }
-    return msgspec.structs.replace(verdict, **texts)
-
-
-VALUE_BYTES_MAX = 512 * 1024
-"""Largest result of a tool: half a record's body, so that the event around it always fits."""
-
-
-def error_data(error: BaseException, call: Call | None = None) -> ErrorData:
-    """An error as data. The text is bounded and free of the call's secrets, as far as it echoes them."""
-    from evsrc.errors import StepFailed, Transient
-
-    transient = isinstance(error, (ConnectionError, TimeoutError, Transient))
-    if isinstance(error, StepFailed):
-        return ErrorData(error.type_name, error.message, error.transient)
-    text = str(error) if call is None else call.redact(str(error))
-    return ErrorData(type(error).__name__, text[:ERROR_TEXT_MAX], transient)
-
-
-ERROR_TEXT_MAX = 2000
-"""Characters kept of an error's text: enough for a stack of causes, not for a page of HTML."""
+        found = answered(verdict.value, self.tool.return_annotation)
+        texts = [text for text in (found.why, verdict.evidence) if text]
+        return Happened(found.value, verdict.whose, verdict.gone, "; ".join(texts))

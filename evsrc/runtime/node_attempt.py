@@ -29,11 +29,11 @@ from evsrc.errors import (
     ToolError,
     UnusableValue,
 )
-from evsrc.runtime.driver import error_data
 from evsrc.runtime.execution import Execution, wait_parked
 from evsrc.runtime.flow import Flow, Node
 from evsrc.runtime.node_keys import NodeResult, file_digests
 from evsrc.runtime.observer import Moment, MomentName
+from evsrc.runtime.recording import error_data
 from evsrc.runtime.run import Run, being_cancelled
 from evsrc.runtime.unit import Unit
 

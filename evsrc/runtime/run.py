@@ -15,10 +15,8 @@ import anyio.to_thread
 import msgspec
 
 from evsrc.core import canonical, decide, keys
-from evsrc.core.calls import CallState, Done, NeverSent, Refused, Skipped
-from evsrc.core.codec import decode_value, round_trip
-from evsrc.core.events import ErrorData, Scope, StepRecorded
-from evsrc.core.state import ReadState
+from evsrc.core.codec import round_trip
+from evsrc.core.events import Scope, StepRecorded
 from evsrc.core.verdicts import Effect
 from evsrc.errors import (
     AmbiguousCall,
@@ -26,16 +24,13 @@ from evsrc.errors import (
     DefinitionError,
     KeyReuseError,
     LimitExceeded,
-    NotSent,
-    OutcomeSkipped,
-    Rejected,
-    ResultUnusable,
-    StaleIntent,
     StepFailed,
     UnusableValue,
 )
-from evsrc.runtime.driver import CallSpec, Driver, error_data
+from evsrc.runtime.delivering import check_read, deliver, deliver_read, differing
+from evsrc.runtime.driver import CallSpec, Driver
 from evsrc.runtime.execution import Execution
+from evsrc.runtime.recording import error_data
 from evsrc.runtime.signature import Signature, signature_of
 from evsrc.runtime.unit import (
     Claim,
@@ -195,7 +190,7 @@ class Run:
         call = state.calls.get(spec.call)
         self._check_in_flight(spec)
         recorded = decide.check_identity(
-            call, spec.asked_digest, spec.own_key, _differing(tool, call, bound)
+            call, spec.asked_digest, spec.own_key, differing(call, bound)
         )
         queued = unit.queue.asked(spec.call)
         if queued is not None:
@@ -213,7 +208,7 @@ class Run:
             await self._execution.wait_for(unit, driver, spec.scope)
             if driver.error is not None:
                 raise driver.error
-        return _deliver(tool, state.calls[spec.call])
+        return deliver(tool, state.calls[spec.call])
 
     def _check_in_flight(self, spec: CallSpec) -> None:
         driver = self._execution.services.drivers.get((self.id, spec.call))
@@ -330,14 +325,14 @@ class Run:
             id_ = keys.step_id(self.id, place.scope, signature.name, label, ordinal)
             known = self._execution.journal.state.reads.get(id_)
             if known is not None:
-                _check_read(known, digest)
+                check_read(known, digest)
             queued = unit.queue.asked(id_)
             if queued is not None:
                 await self._execution.turn(unit, id_)
                 if queued.kind == "abandoned":
                     return await self._execution.replay_give_up(unit, queued)
                 unit.queue.handed_out(id_)
-                return _deliver_read(signature, self._execution.journal.state.reads[id_].event)
+                return deliver_read(signature, self._execution.journal.state.reads[id_].event)
             blank = StepRecorded(place.scope, signature.name, digest, label, ordinal, cost=cost)
             return await self._live_read(unit, id_, signature, blank, work)
         finally:
@@ -371,7 +366,7 @@ class Run:
             self._execution.journal.unexpect(id_, unit.queue)
             unit.live -= 1
             unit.pulse()
-        return _deliver_read(signature, event)
+        return deliver_read(signature, event)
 
     async def _read_given_up(self, id_: str, blank: StepRecorded, waited_s: float) -> None:
         """Record that the caller of a read was cancelled, before its code goes on. Shielded."""
@@ -429,7 +424,8 @@ class Run:
         ordinal, claim = self._claim_map(place)
         label = self._options.label
         outer = (*place.scope, f"map:{label}" if label else f"map#{ordinal}")
-        results: list[R | BaseException | None] = [None] * len(todo)
+        results: dict[int, R] = {}
+        failures: dict[int, Exception] = {}
         limiter = anyio.CapacityLimiter(at_once)
         slots = [Slot(limiter) for _ in todo]
         places = [
@@ -444,7 +440,7 @@ class Run:
             try:
                 results[index] = await fn(todo[index])
             except Exception as error:  # noqa: BLE001  siblings finish; raised below, in item order
-                results[index] = error
+                failures[index] = error
             finally:
                 slot.give()
 
@@ -454,10 +450,9 @@ class Run:
                     group.start_soon(one, index)
         finally:
             claim.release()
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return list(results)  # type: ignore[arg-type]  # errors were raised above
+        if failures:
+            raise failures[min(failures)]
+        return [results[index] for index in range(len(todo))]
 
     def _claim_map(self, place: Place) -> tuple[int, Claim]:
         try:
@@ -497,58 +492,3 @@ def being_cancelled() -> bool:
     """Was this task cancelled from outside (asyncio's own cancel), not what it awaited?"""
     task = current_asyncio_task()
     return task is not None and task.cancelling() > 0
-
-
-def _differing(tool: BoundTool, call: CallState | None, bound: Bound) -> list[str]:
-    if call is None:
-        return []
-    from evsrc.core.codec import plain
-
-    recorded, asked = plain(call.intent.asked), plain(bound.asked)
-    return canonical.differing(recorded, asked)
-
-
-def _check_read(known: ReadState, digest: str) -> None:
-    if known.event.args_digest != digest:
-        from evsrc.errors import DivergenceError
-
-        raise DivergenceError(
-            f"step {known.event.name} #{known.event.ordinal} in scope "
-            f"{'/'.join(known.event.scope) or '(run)'} was recorded with other arguments. "
-            "Deploy the code that recorded it, or give the new step a label of its own."
-        )
-
-
-def _deliver_read(signature: Signature, event: StepRecorded) -> Any:
-    if event.error is not None:
-        raise _step_error(event.error)
-    return decode_value(event.value or b"", signature.returns)
-
-
-def _step_error(error: ErrorData) -> StepFailed:
-    return StepFailed(error.type, error.message, error.transient)
-
-
-def _deliver(tool: BoundTool, call: CallState) -> Any:
-    """The recorded outcome, as the caller gets it: the same on the first run and on every replay."""
-    match call.outcome:
-        case Done(value=None, why=why):
-            raise ResultUnusable(f"call {call.id} of {tool.name} is done, but {why}")
-        case Done(value=bytes() as value):
-            try:
-                return decode_value(value, tool.return_annotation)
-            except UnusableValue as error:
-                raise ResultUnusable(
-                    f"call {call.id} of {tool.name} is done; its value as recorded does not fit "
-                    f"{tool.return_annotation!r}: {error}"
-                ) from error
-        case Refused(error):
-            raise Rejected(error.message)
-        case NeverSent(error):
-            if error.type == "StaleIntent":
-                raise StaleIntent(error.message)
-            raise NotSent(error.message)
-        case Skipped(by, why):
-            raise OutcomeSkipped(f"call {call.id} of {tool.name}: skipped by {by}: {why}")
-        case _:
-            raise AssertionError(f"call {call.id} ended without an outcome")

@@ -16,12 +16,12 @@ from evsrc.core.events import Event, RunStarted
 from evsrc.core.state import RunState, evolve
 from evsrc.errors import CallerError, EvsrcError, LimitExceeded, ToolError, UnusableValue
 from evsrc.projections.checkpoints import Checkpoints
-from evsrc.runtime.driver import error_data
 from evsrc.runtime.execution import Execution, wait_parked
 from evsrc.runtime.flow import Flow
 from evsrc.runtime.flow_execution import FlowExecution
 from evsrc.runtime.journal import Journal
 from evsrc.runtime.observer import Moment, MomentName
+from evsrc.runtime.recording import error_data
 from evsrc.runtime.run import Run
 from evsrc.runtime.services import Services
 from evsrc.runtime.unit import Unit

@@ -13,7 +13,7 @@ decisions about one call, called `CALL` in all of them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -75,7 +75,7 @@ class When(Generic[T]):
         """The answer itself. Raises what the command raised."""
         if self._error is not None:
             raise self._error
-        return self._answer  # type: ignore[return-value]  # None is an answer where T allows it
+        return cast(T, self._answer)  # None is an answer where T allows it
 
     def then(self, *expected: Any) -> "Given":
         """The answer is exactly this: one value, or the events of a record in order.
@@ -119,8 +119,10 @@ def events_of(answer: Any) -> tuple[Event, ...]:
     if isinstance(answer, decide.Append):
         return answer.events
     if isinstance(answer, EventBase):
-        return (answer,)  # type: ignore[return-value]  # every event base is in the closed union
-    several: tuple[Any, ...] = tuple(answer) if isinstance(answer, tuple | list) else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return (cast(Event, answer),)  # every subclass of the base is in the closed union
+    if not isinstance(answer, tuple | list):
+        return ()
+    several = tuple(cast("list[Any]", answer))
     return several if all(isinstance(e, EventBase) for e in several) else ()
 
 

@@ -2,16 +2,61 @@
 
 import graphlib
 import time
+from collections.abc import Set as AbstractSet
+from random import Random
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evsrc.core.graph import Graph, build_graph, ready
+from evsrc.core.frontier import Frontier
+from evsrc.core.graph import Graph, build_graph
 from evsrc.errors import CycleError, GraphError
 
 Needs = dict[str, list[str]]
+
+
+def ready(
+    graph: Graph,
+    *,
+    done: AbstractSet[str],
+    failed: AbstractSet[str],
+    parked: AbstractSet[str],
+    running: AbstractSet[str],
+    schedule: Literal["waves", "ready"],
+) -> list[str]:
+    """The rule that the frontier keeps, written for reading instead of speed: what may start now.
+
+    All needs of such a node are done, and it is neither done, failed, parked nor running.
+
+    * "waves": moreover every node of every earlier wave is done, or is held: parked, failed, or a
+      descendant of one that is. So a node that waits for a person holds up nothing unrelated. Once a
+      node failed, nothing of a wave after its own starts; its siblings may still start.
+    * "ready": nothing more. Once a node failed, nothing starts.
+    """
+    if failed and schedule == "ready":
+        return []
+    limit = len(graph.waves) if schedule == "ready" else _wave_limit(graph, done, failed, parked)
+    return [
+        name
+        for wave in graph.waves[: limit + 1]
+        for name in wave
+        if not (name in done or name in failed or name in parked or name in running)
+        and all(need in done for need in graph.needs[name])
+    ]
+
+
+def _wave_limit(
+    graph: Graph, done: AbstractSet[str], failed: AbstractSet[str], parked: AbstractSet[str]
+) -> int:
+    """The last wave of which anything may start."""
+    held = set(done | failed | parked)
+    held.update(*(graph.descendants(name) for name in failed | parked))
+    for index, wave in enumerate(graph.waves):
+        if not (failed.isdisjoint(wave) and held.issuperset(wave)):
+            return index
+    return len(graph.waves)
 
 
 @st.composite
@@ -238,3 +283,37 @@ def test_what_does_not_descend_from_a_parked_node_gets_done(
         done.update(new)
     left = parked.union(*(graph.descendants(name) for name in parked))
     assert done == set(needs) - left
+
+
+@pytest.mark.parametrize("schedule", ["waves", "ready"])
+@given(seed=st.integers(0, 10_000))
+def test_the_frontier_keeps_the_rule(schedule: Literal["waves", "ready"], seed: int) -> None:
+    """Step by step, in any order of ends, parkings and failures, the frontier gives what the rule gives."""
+    random = Random(seed)
+    names = [f"n{i}" for i in range(random.randint(1, 10))]
+    graph = build_graph(
+        {n: [m for m in names[:i] if random.random() < 0.3] for i, n in enumerate(names)}
+    )
+    frontier = Frontier(graph, schedule)
+    done, failed, parked, running = set[str](), set[str](), set[str](), set[str]()
+    while True:
+        rule = ready(
+            graph, done=done, failed=failed, parked=parked, running=running, schedule=schedule
+        )
+        assert sorted(frontier.take_ready(parked)) == sorted(rule)
+        running |= set(rule)
+        if not running | parked:
+            break
+        name = random.choice(sorted(running | parked))
+        end = random.choice(["done", "done", "fails", "parks"])
+        running.discard(name)
+        if end == "parks" and name not in parked:
+            parked.add(name)
+            continue
+        parked.discard(name)
+        if end == "fails":
+            failed.add(name)
+            frontier.failed(name)
+        else:
+            done.add(name)
+            frontier.done(name)
