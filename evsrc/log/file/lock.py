@@ -71,7 +71,7 @@ def _name_holder(fs: Fs, folder: str) -> str:
     try:
         text = read_file(fs, f"{folder}/{LOCK_NAME}", LOCK_BYTES_MAX)
         holder = msgspec.json.decode(text, type=Holder)
-    except (OSError, ValueError):
+    except (OSError, ValueError, msgspec.MsgspecError):
         pid = fs.holder_pid(folder)
         if pid is None:
             return "another process; its name is lost because LOCK was deleted or damaged"
