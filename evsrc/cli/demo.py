@@ -4,6 +4,7 @@ Rule: shows what evsrc/demo/threeway.py counted, and nothing of its own.
 Does not know: how anything is killed.
 """
 
+from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -56,6 +57,8 @@ def demo(
         raise UsageError(
             f"--findings is 1 to {FINDINGS_MAX}, --kills 0 to twice that; found {findings}, {kills}"
         )
+    if find_spec(backend) is None:
+        raise UsageError(f"--backend {backend} needs the package {backend}: pip install {backend}")
     with render.progress() as progress:
         tasks: dict[str, TaskID] = {
             mode: progress.add_task(f"{mode:10}", total=findings, detail="0 kills")

@@ -365,3 +365,13 @@ def test_a_stage_that_fails_is_one_line(evsrc: Evsrc, monkeypatch: pytest.Monkey
     end = evsrc("demo")
     assert (end.status, end.out) == (FAILED, "")
     assert end.err == "evsrc: a child was not killed\\x1b[31m\n"
+
+
+def test_a_loop_that_is_not_installed_is_named(
+    evsrc: Evsrc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without trio, `--backend trio` is a usage error with the remedy, before anything is started."""
+    monkeypatch.setattr(demo_command, "find_spec", lambda name: None)
+    end = evsrc("demo", "--backend", "trio")
+    assert (end.status, end.out) == (USAGE, "")
+    assert "pip install trio" in end.err
