@@ -44,6 +44,7 @@ CORE_ORDER = [
     {"calls"},
     {"state"},
     {"settle", "replay", "nodes", "frontier", "runs", "reports", "people"},
+    {"departure"},
     {"decide"},
 ]
 

@@ -61,7 +61,6 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     target_busy: bool = False
     """Is an earlier intent on the same target unsettled?"""
     not_after_ns: int | None = None
-    stale: Literal["ask", "fail"] = "fail"
     stopping: bool = False
     """The run's code does not wait for it now: settle what is out, send nothing new."""
     given_up: bool = False
@@ -132,16 +131,30 @@ def check_identity(
     if call.without_effect and call.attempts:
         return False
     fields = ", ".join(differing) or "arguments"
+    where = f"was used for tool {call.intent.tool} (call {call.id})"
     if own_key:
-        raise KeyReuseError(
-            f"key {own_key!r} of tool {call.intent.tool} was used for other arguments: {fields} "
-            f"differ (call {call.id}); nothing was sent. Use a key per action."
-        )
+        check_own_key(own_key, call.intent.asked_digest, asked_digest, where, differing)
     raise DivergenceError(
         f"call {call.id} of tool {call.intent.tool} in scope {'/'.join(call.intent.scope) or '(run)'}"
         f" was recorded with other arguments: {fields} differ; nothing was sent. Deploy the code that "
         "recorded it, or give the new call a label of its own."
     )
+
+
+def check_own_key(
+    own_key: str, used_digest: str, asked_digest: str, where: str, differing: Sequence[str] = ()
+) -> None:
+    """A caller's own key stands for one set of arguments, in flight and in every run of the log.
+
+    Raises:
+        KeyReuseError: it is used for others now.
+    """
+    if used_digest != asked_digest:
+        fields = ", ".join(differing) or "arguments"
+        raise KeyReuseError(
+            f"key {own_key!r} {where} with other arguments: {fields} differ; nothing was sent. Use a "
+            "key per action."
+        )
 
 
 # ---- the next step of one call -----------------------------------------------------------------

@@ -17,6 +17,7 @@ from evsrc.core.events import (
     ErrorData,
     Event,
     EvidenceAdded,
+    IntentRecorded,
     OutcomeUnknown,
     ResultRecorded,
 )
@@ -83,15 +84,34 @@ def after_send(
         case RefusedByTool(error):
             return (CallRejected(call.id, attempt, error),)
         case NoByteLeft(error, retry_after_s):
-            pause_s = retry_after_s
-            if pause_s is None:
-                pause_s = doubled(RETRY_PAUSE_S, attempt - 1, RETRY_PAUSE_S_MAX)
-            others_closed = all(a.status == "closed" for a in call.attempts if a.number != attempt)
-            final = others_closed and not budget_left(call, caps)
-            retry_at_ns = None if final else now_ns + round(pause_s * 1e9)
-            return (CallNotSent(call.id, attempt, error, final, retry_at_ns),)
+            intent = msgspec.structs.replace(call.intent, attempt=attempt)
+            return (not_sent(call, intent, error, caps, now_ns, retry_after_s),)
         case Doubt(cause, error):
             return (OutcomeUnknown(call.id, attempt, cause, error, now_ns),)
+
+
+def not_sent(
+    call: CallState | None,
+    intent: IntentRecorded,
+    error: ErrorData,
+    caps: Capabilities,
+    now_ns: int,
+    retry_after_s: float | None = None,
+) -> CallNotSent:
+    """The event of an attempt of which no byte left, recorded already or not: when the next one is due.
+
+    Final once it was the last attempt of the budget, and no other one is out.
+    """
+    others = [] if call is None else [a for a in call.attempts if a.number != intent.attempt]
+    renewed = call is not None and call.intent.asked_digest != intent.asked_digest
+    superseded = len(others) if renewed else 0 if call is None else call.superseded
+    spent = len(others) + 1 - superseded >= caps.attempts
+    final = spent and all(a.status == "closed" for a in others)
+    pause_s = retry_after_s
+    if pause_s is None:
+        pause_s = doubled(RETRY_PAUSE_S, intent.attempt - 1, RETRY_PAUSE_S_MAX)
+    retry_at_ns = None if final else now_ns + round(pause_s * 1e9)
+    return CallNotSent(intent.call, intent.attempt, error, final, retry_at_ns)
 
 
 def budget_left(call: CallState, caps: Capabilities) -> bool:

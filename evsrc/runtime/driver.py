@@ -14,11 +14,10 @@ from typing import Any
 import anyio
 import msgspec
 
-from evsrc.core import decide, keys, reports
+from evsrc.core import decide, departure, keys, reports
 from evsrc.core.calls import CallState
 from evsrc.core.codec import round_trip
 from evsrc.core.events import (
-    CallNotSent,
     ErrorData,
     Event,
     IntentRecorded,
@@ -42,10 +41,6 @@ from evsrc.runtime.services import Services
 from evsrc.tools.binding import Bound
 from evsrc.tools.bound import BoundTool
 from evsrc.tools.call import Call, Secrets
-
-SEND_BY_S = 60.0
-"""An intent older than this is not sent any more: a process that was stopped in between may have been
-replaced. Long enough for a slow disk, far shorter than any take-over."""
 
 PROBE_TIMEOUT_S = 30.0
 """A look that takes longer is no answer; the next one may be."""
@@ -285,30 +280,20 @@ class Driver:
         if still != action:
             return
         intent = self._intent(action.attempt, prepared)
-        stop = failure or self._reason_not_to_send(action)
-        if stop is not None:
-            await self._record([intent, stop])
-            self._doubt_began = self.services.clock.monotonic()
-            return
-        if action.attempt == 1 and self._seen_elsewhere(intent):
-            # A sweep saw our own marker without an intent, or another run acted under the caller's own
-            # key: the effect may be there already. Once the look that follows has excluded that, a
-            # further attempt is like any other.
-            unknown = OutcomeUnknown(
-                self.spec.call, action.attempt, "swept", at_ns=self.services.clock.now_ns()
-            )
-            await self._record([intent, unknown])
+        instead = self._instead(intent, stale=action.stale, failure=failure)
+        if instead:
+            await self._record([intent, *instead])
             self._doubt_began = self.services.clock.monotonic()
             return
         await self.journal.append([intent], durable=True)
         self._moment("after_intent", action.attempt)
         self._looks, self._look = 0, None
-        stop = self._reason_not_to_send(action)
-        if stop is not None:
-            await self._record([stop])
+        instead = self._instead(intent)  # once more: the disk took time too
+        if instead:
+            await self._record(instead)
             return
         call = self._call(action.attempt, prepared, intent.at_ns)
-        report = await self._send(call, bound, intent)
+        report = await self._send(call, bound)
         self._doubt_began = self.services.clock.monotonic()
         state = self.call
         if state is None:
@@ -323,22 +308,21 @@ class Driver:
         await self._record(events)
         self._moment("after_result", action.attempt, type(report).__name__)
 
-    def _seen_elsewhere(self, intent: IntentRecorded) -> bool:
-        if intent.marker in self.services.orphans:
-            return True
-        used = self.services.own_keys.get(intent.key)
-        return used is not None and used.run_id != self.journal.run_id
-
-    def _reason_not_to_send(self, action: decide.RecordIntent) -> CallNotSent | None:
-        # Checked after every queue and limiter, and last when the intent is down: time may have run
-        # out in there.
-        too_late = self.not_after_ns is not None and (
-            self.services.clock.now_ns() > self.not_after_ns
+    def _instead(
+        self, intent: IntentRecorded, *, stale: bool = False, failure: ErrorData | None = None
+    ) -> tuple[Event, ...]:
+        """What takes the place of the send now; empty if it may leave."""
+        services = self.services
+        used = services.own_keys.get(intent.key)
+        elsewhere = used is not None and used.run_id != self.journal.run_id
+        at = departure.Departure(
+            now_ns=services.clock.now_ns(),
+            stale=stale,
+            failure=failure,
+            gave_up=self._gave_up,
+            seen_elsewhere=elsewhere or intent.marker in services.orphans,
         )
-        if not (action.stale or too_late):
-            return None
-        error = ErrorData("StaleIntent", "the call is older than its not_after: not sent")
-        return CallNotSent(self.spec.call, action.attempt, error, final=True)
+        return departure.instead_of_sending(self.call, intent, self.tool.capabilities, at)
 
     def _intent(self, attempt: int, prepared: bytes) -> IntentRecorded:
         caps, spec = self.tool.capabilities, self.spec
@@ -361,7 +345,7 @@ class Driver:
             target=spec.target,
             effect=caps.effect.value,
             at_ns=now_ns,
-            send_by_ns=now_ns + round(SEND_BY_S * 1e9),
+            send_by_ns=now_ns + round(departure.SEND_BY_S * 1e9),
             not_after_ns=self.not_after_ns,
             cost=caps.cost,
         )
@@ -390,18 +374,18 @@ class Driver:
 
     async def _prior(
         self, action: decide.RecordIntent, bound: Bound
-    ) -> tuple[bytes, CallNotSent | None]:
+    ) -> tuple[bytes, ErrorData | None]:
         """What is known before the send: prepared anew, or as the first attempt found it."""
         state = self.call
         if action.same_prior and state is not None:
             return state.attempts[0].prepared, None
-        prepared: tuple[bytes, CallNotSent | None] = (b"", None)
+        prepared: tuple[bytes, ErrorData | None] = (b"", None)
         with anyio.CancelScope() as self._preparing:
             prepared = await self._prepare(self._call(action.attempt), bound)
         return prepared
 
-    async def _prepare(self, call: Call, bound: Bound) -> tuple[bytes, CallNotSent | None]:
-        """What `prepare` returned, as bytes; if it failed, the event that nothing was sent."""
+    async def _prepare(self, call: Call, bound: Bound) -> tuple[bytes, ErrorData | None]:
+        """What `prepare` returned, as bytes; or why it failed, and then nothing is sent."""
         if not self.tool.can_prepare:
             return b"", None
         try:
@@ -410,20 +394,10 @@ class Driver:
             return round_trip(value, Any)[0], None
         except Exception as error:  # noqa: BLE001  a tool's failure is recorded, whatever it is
             text = call.redact(f"prepare failed: {type(error).__name__}: {error}")
-            data = ErrorData("NotSent", text[:500])
-            state = self.call
-            attempts = 0 if state is None else len(state.attempts)
-            final = attempts + 1 >= self.tool.capabilities.attempts
-            pause_ns = round(reports.RETRY_PAUSE_S * 2.0**attempts * 1e9)
-            retry_at_ns = None if final else self.services.clock.now_ns() + pause_ns
-            return b"", CallNotSent(self.spec.call, call.attempt, data, final, retry_at_ns)
+            return b"", ErrorData("NotSent", text[:500])
 
-    async def _send(self, call: Call, bound: Bound, intent: IntentRecorded) -> reports.SendReport:
+    async def _send(self, call: Call, bound: Bound) -> reports.SendReport:
         """Send once. Everything that is not a clear answer is a doubt."""
-        if self._gave_up:
-            return reports.NoByteLeft(ErrorData("NotSent", "the caller left before the send"))
-        if intent.send_by_ns is not None and self.services.clock.now_ns() > intent.send_by_ns:
-            return reports.NoByteLeft(ErrorData("NotSent", "the intent was too old to be sent"))
         self._in_flight = True
         scope = self._sending = anyio.CancelScope()
         report: reports.SendReport = reports.Doubt("cancelled")

@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 
 from evsrc.core import canonical, decide, keys
-from evsrc.core.codec import round_trip
+from evsrc.core.codec import plain, round_trip
 from evsrc.core.events import Scope, StepRecorded
 from evsrc.core.verdicts import Effect
 from evsrc.errors import (
@@ -211,24 +211,20 @@ class Run:
         return deliver(tool, state.calls[spec.call])
 
     def _check_in_flight(self, spec: CallSpec) -> None:
-        driver = self._execution.services.drivers.get((self.id, spec.call))
-        if driver is not None and driver.spec.asked_digest != spec.asked_digest and spec.own_key:
-            from evsrc.core.codec import plain
-
-            fields = canonical.differing(plain(driver.spec.asked), plain(spec.asked))
-            raise KeyReuseError(
-                f"key {spec.own_key!r} is in flight with other arguments: "
-                f"{', '.join(fields) or 'arguments'} differ (call {spec.call}); nothing was sent. "
-                "Use a key per action."
-            )
-        used = self._execution.services.own_keys.get(spec.key) if spec.own_key else None
-        if used is None or used.run_id == self.id:
+        services = self._execution.services
+        driver = services.drivers.get((self.id, spec.call))
+        if not spec.own_key:
             return
-        if used.asked_digest != spec.asked_digest:
-            raise KeyReuseError(
-                f"key {spec.own_key!r} was used in run {used.run_id!r} for other arguments; nothing "
-                "was sent. Use a key per action."
+        if driver is not None:
+            fields = canonical.differing(plain(driver.spec.asked), plain(spec.asked))
+            where = f"is in flight (call {spec.call})"
+            decide.check_own_key(
+                spec.own_key, driver.spec.asked_digest, spec.asked_digest, where, fields
             )
+        used = services.own_keys.get(spec.key)
+        if used is not None and used.run_id != self.id:
+            where = f"was used in run {used.run_id!r}"
+            decide.check_own_key(spec.own_key, used.asked_digest, spec.asked_digest, where)
 
     def _drive(self, tool: BoundTool, bound: Bound, spec: CallSpec) -> Driver:
         services = self._execution.services

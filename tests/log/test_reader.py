@@ -11,7 +11,7 @@ from evsrc.errors import LogCorrupt
 from evsrc.log.base import Record
 from evsrc.log.file.framing import decode_segment_header
 from evsrc.log.file.log import FileLog
-from evsrc.log.file.reader import Follower, LogReader, ReadReport, read_records
+from evsrc.log.file.reader import LogReader, ReadReport, read_records
 from tests.log.support import CountingFs, files_of, put_files
 
 
@@ -24,16 +24,16 @@ async def test_a_follower_sees_everything_once(tmp_path: Path) -> None:
     """Over appends, rolled segments, a close and a new opening each record is given once, in order."""
     seen: list[Record] = []
     async with await FileLog.open(tmp_path / "log", segment_bytes_max=700) as log:
-        follower = Follower(tmp_path / "log")
-        assert follower.poll() == []
+        follower = LogReader(tmp_path / "log")
+        assert list(follower.advance()) == []
         for start in range(0, 30, 3):
             await _fill(log, start, 3)
-            seen += follower.poll()
+            seen += list(follower.advance())
             assert len(seen) == start + 3
-        assert follower.poll() == []
+        assert list(follower.advance()) == []
     async with await FileLog.open(tmp_path / "log") as log:
         await _fill(log, 30, 2)
-        seen += follower.poll()
+        seen += list(follower.advance())
         assert seen == list(log.records())
     assert follower.report == ReadReport(state="end")
 
@@ -71,16 +71,16 @@ async def test_a_live_tail_never_raises(tmp_path: Path) -> None:
     (name,) = [name for name in whole if name.endswith(".evlog")]
     folder = tmp_path / "live"
     put_files(folder, short)
-    follower = Follower(folder)
-    assert [record.body for record in follower.poll()] == [b"one"]
+    follower = LogReader(folder)
+    assert [record.body for record in list(follower.advance())] == [b"one"]
     for size in range(len(short[name]), len(whole[name])):
         (folder / name).write_bytes(whole[name][:size])
-        assert follower.poll() == []
+        assert list(follower.advance()) == []
         at_end = size == len(short[name])
         assert follower.report.state == ("end" if at_end else "unfinished")
         assert at_end or (follower.report.segment, follower.report.sequence) == (name, 2)
     (folder / name).write_bytes(whole[name])
-    assert [record.body for record in follower.poll()] == [b"two"]
+    assert [record.body for record in list(follower.advance())] == [b"two"]
     assert follower.report.state == "end"
 
 
@@ -123,12 +123,12 @@ async def test_a_reader_in_another_thread(tmp_path: Path) -> None:
     errors: list[BaseException] = []
 
     def follow() -> None:
-        follower = Follower(tmp_path / "log")
+        follower = LogReader(tmp_path / "log")
         try:
             while not stop.is_set():
-                seen.extend(record.position for record in follower.poll())
+                seen.extend(record.position for record in list(follower.advance()))
                 assert follower.report.state != "corrupt"
-            seen.extend(record.position for record in follower.poll())
+            seen.extend(record.position for record in list(follower.advance()))
         except BaseException as error:  # noqa: BLE001 - raised nowhere else, a thread has no caller
             errors.append(error)
 

@@ -163,17 +163,6 @@ class LogReader:
         )
 
 
-class Follower(LogReader):
-    """A reader for a living log. Polling was chosen over notification: no descriptor, no limit."""
-
-    def poll(self) -> list[Record]:
-        """Return the records that have come since the last call; never raises for the live tail.
-
-        Raises: LogCorrupt, OSError, as `LogReader.advance`.
-        """
-        return list(self.advance())
-
-
 def read_records(
     path: str | os.PathLike[str],
     *,
